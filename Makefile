@@ -1,0 +1,61 @@
+PYTHON ?= python3
+BIN := .venv/bin
+SCALE ?= 0.1
+
+.PHONY: help setup demo test test-full check bench format clean lock
+
+help:  ## Show what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/ready  ## Make the environment .venv
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; say which with: make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/ready: requirements.txt pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/kopi warm
+	@touch $@
+
+.venv/ready-dev: requirements-dev.txt .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+demo: .venv/ready  ## Generate data, analyze it, verify the answers
+	rm -rf demo
+	$(BIN)/kopi generate --out demo/data --scale 0.01
+	$(BIN)/kopi analyze demo/data --out demo/answers
+	$(BIN)/kopi verify demo/data demo/answers
+	@echo "The answers are in demo/answers; the data they are about is in demo/data."
+
+test: check  ## All tests, slow matrices sampled
+	$(BIN)/pytest tests/spark tests/acceptance
+
+test-full: check  ## All tests, slow matrices in full
+	KOPI_TEST_FULL=1 $(BIN)/pytest tests/spark tests/acceptance
+
+check: .venv/ready-dev  ## Lint, types, import rules, unit tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/unit
+
+bench: .venv/ready-dev  ## Ratios against other engines; SCALE=1 for the full size
+	$(BIN)/kopi bench --scale $(SCALE)
+
+format: .venv/ready-dev  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: .venv/ready-dev  ## Pin the dependencies again, with hashes
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+clean:  ## Remove the environment and everything made by it
+	rm -rf .venv demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,104 @@
+"""What a person sees of a benchmark: a table of contenders, and the bars they were held to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A limit that a figure must not pass; one that does not count is shown for information only."""
+
+    name: str
+    value: float | None  # None: the contender failed, so there is no figure
+    limit: float
+    counts: bool = True
+
+    @property
+    def is_met(self) -> bool:
+        return self.value is not None and self.value <= self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "limit": self.limit,
+            "counts": self.counts,
+            "is_met": self.is_met,
+        }
+
+
+def render(result: dict[str, Any]) -> RenderableType:
+    """All of a suite's result, as `run_suite` returns it or as it was saved as JSON."""
+    parts: list[RenderableType] = [comparison_table(result["comparison"])]
+    if result["sample"]:
+        parts.append(comparison_table(result["sample"]))
+    parts += troubles(part for part in (result["comparison"], result["sample"]) if part)
+    parts.append(bars_table(result["bars"]))
+    return Group(*parts)
+
+
+def comparison_table(comparison: dict[str, Any]) -> Table:
+    rounds = comparison["rounds"]
+    table = Table(title=f"{comparison['data']}, {rounds} round{'s' if rounds > 1 else ''} in turns")
+    table.add_column("")
+    for heading in ("median s", "min–max", f"× {comparison['reference']}", "peak MB", "agrees"):
+        table.add_column(heading, justify="right")
+    for standing in comparison["standings"]:
+        table.add_row(
+            standing["name"],
+            _figure(standing["median_seconds"], ".2f"),
+            f"{_figure(standing['min_seconds'], '.2f')}–{_figure(standing['max_seconds'], '.2f')}",
+            _figure(standing["ratio"], ".2f"),
+            f"{standing['peak_bytes'] / MEGABYTE:,.0f}",
+            _agreement(standing),
+        )
+    return table
+
+
+def troubles(comparisons: Iterable[dict[str, Any]]) -> list[Text]:
+    """Which files differ, and why a contender failed."""
+    lines = []
+    for comparison in comparisons:
+        for standing in comparison["standings"]:
+            if standing["error"]:
+                lines.append(Text(f"{standing['name']} failed: {standing['error']}", style="red"))
+            elif standing["differing_files"]:
+                files = ", ".join(standing["differing_files"])
+                differs = f"{standing['name']} differs from {comparison['reference']} in {files}"
+                lines.append(Text(differs, style="red"))
+    return lines
+
+
+def bars_table(bars: list[dict[str, Any]]) -> Table:
+    table = Table(title="bars")
+    table.add_column("")
+    for heading in ("value", "limit", ""):
+        table.add_column(heading, justify="right")
+    for bar in bars:
+        table.add_row(bar["name"], _figure(bar["value"], ".2f"), f"{bar['limit']:g}", _verdict(bar))
+    return table
+
+
+def _verdict(bar: dict[str, Any]) -> Text:
+    if not bar["counts"]:
+        return Text("information only", style="dim")
+    return Text("pass", style="green") if bar["is_met"] else Text("miss", style="red")
+
+
+def _agreement(standing: dict[str, Any]) -> Text:
+    if standing["error"]:
+        return Text("failed", style="red")
+    if standing["agrees"] is None:
+        return Text("–", style="dim")
+    return Text("yes", style="green") if standing["agrees"] else Text("NO", style="red")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)

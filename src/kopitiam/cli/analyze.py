@@ -1,0 +1,58 @@
+"""`kopi analyze`: the analyst's command."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked
+from kopitiam.client.folder import check_structure, open_folder
+from kopitiam.contracts.config import load_settings
+
+
+def analyze(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Folder for the answer files.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if a single row does not parse.")] = False,
+    years: Years = None,
+    hours: Hours = None,
+    min_amount: MinAmount = None,
+    top: Top = None,
+    config: Config = None,
+    as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark has to say.")] = False,
+) -> None:
+    """Answer the four questions about a folder of CSV exports, all in this process.
+
+    Examples:
+
+      kopi analyze exports                              answers in the terminal
+
+      kopi analyze exports --out answers                and as CSV, JSON and Parquet files
+
+      kopi analyze exports --years 2024 --top 5 --strict
+    """
+    settings = load_settings(config)
+    questions = asked(settings.questions, years, hours, min_amount, top)
+    found = open_folder(folder)
+
+    from kopitiam.cli.progress import AnalysisProgress  # noqa: PLC0415
+    from kopitiam.cli.terminal import answers_as_json, show_analysis  # noqa: PLC0415
+    from kopitiam.embedded import Watch, analysis, require_writable  # noqa: PLC0415 - loads Spark
+    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415
+
+    if out is not None:
+        require_writable(out)
+    with AnalysisProgress(found.total_bytes) as progress:
+        check_structure(found, progress.on_checked)
+        watch = Watch(progress.on_bytes, progress.on_step, progress.on_tasks)
+        options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
+        with analysis(found, questions, options, out, strict, watch) as result:
+            progress.stop()
+            if as_json:
+                typer.echo(json.dumps(answers_as_json(result), indent=2, ensure_ascii=False))
+            else:
+                show_analysis(result, out)

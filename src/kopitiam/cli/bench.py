@@ -1,0 +1,73 @@
+"""`kopi bench`: ratios against other engines on the same files, in one run."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+import kopitiam
+from kopitiam.cli.options import Config, Json
+from kopitiam.contracts.config import load_settings
+from kopitiam.contracts.errors import ConfigError, RunFailed
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_CHECKOUT = Path(kopitiam.__file__).parents[2]
+
+
+def bench(
+    scale: Annotated[float, typer.Option(help="Size of the data; 1 is the full size.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each contender runs, in turns.")] = 3,
+    only: Annotated[
+        list[str] | None, typer.Option(help="duckdb, polars, pandas, pyspark, kopi; may be repeated.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Use this data instead.")] = None,
+    sample: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Small data, to compare with a bare Spark session.")
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Compare with DuckDB, Polars, pandas and plain PySpark on the same CSVs, in turns, in one run.
+
+    Needs a source checkout and its development environment (make bench).
+
+    Examples:
+
+      kopi bench --scale 0.1
+
+      kopi bench --scale 1 --only polars --only kopi --json
+    """
+    load_settings(config)
+    suite, report = _benchmarks()
+    console = Console(stderr=True)
+
+    def announce(step: str) -> None:
+        console.print(step, style="dim", highlight=False)
+
+    try:
+        result: dict[str, Any] = suite.run_suite(
+            scale, seed, rounds, data=data, only=only, sample=sample, announce=announce
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        Console().print(report.render(result))
+    if not result["ok"]:
+        raise RunFailed("a contender failed, answers differ, or a bar is missed")
+
+
+def _benchmarks() -> "tuple[ModuleType, ModuleType]":
+    if not (_CHECKOUT / "benchmarks").is_dir():
+        raise ConfigError("kopi bench needs a source checkout: the benchmarks are not part of the package")
+    sys.path.insert(0, str(_CHECKOUT))
+    from benchmarks import report, suite  # noqa: PLC0415
+
+    return suite, report

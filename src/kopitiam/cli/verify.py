@@ -1,0 +1,48 @@
+"""`kopi verify`: an independent check of answers."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked, has_flags
+from kopitiam.contracts.config import load_settings
+from kopitiam.contracts.errors import Difference
+
+
+def verify(
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="The CSV exports.", show_default=False)],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The answer files.", show_default=False)],
+    years: Years = None,
+    hours: Hours = None,
+    min_amount: MinAmount = None,
+    top: Top = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Check answers against the CSV exports with DuckDB, without Spark: exact amounts, multisets, order, ties.
+
+    Ends with 1 and the differences if there are any. What was asked is taken from the summary.json beside
+    the answers, unless flags say otherwise.
+
+    Example:
+
+      kopi verify exports answers
+    """
+    settings = load_settings(config)
+    from kopitiam.verification import verify as check  # noqa: PLC0415 - loads DuckDB
+
+    flags = (years, hours, min_amount, top)
+    report = check(data, results, asked(settings.questions, *flags) if has_flags(*flags) else None)
+    if as_json:
+        typer.echo(json.dumps({"is_equal": report.is_equal, **asdict(report)}, indent=2, ensure_ascii=False))
+    else:
+        for answer in report.answers:
+            state = "equal" if answer.is_equal else f"{answer.difference_count:,} differences"
+            typer.echo(f"{answer.file}: {answer.rows_expected:,} rows expected, {answer.rows_found:,} found: {state}")
+        for line in report.differences:
+            typer.echo(f"  {line}")
+    if not report.is_equal:
+        raise Difference(f"the answers in {results} are not those of {data}")

@@ -1,0 +1,1 @@
+"""The side of the person with the files: a CSV folder becomes numbered chunks."""

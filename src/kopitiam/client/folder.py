@@ -1,0 +1,91 @@
+"""A folder of CSV exports: which files belong to which table, and whether their structure is sound."""
+
+import codecs
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.tables import TABLES
+from kopitiam.intake.blocks import read_header
+from kopitiam.intake.normal_form import NormalForm
+
+_SCAN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class InputFolder:
+    path: Path
+    files: dict[str, tuple[Path, ...]]  # by table, in the order in which their rows are numbered
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(file.stat().st_size for files in self.files.values() for file in files)
+
+    def shown(self, file: Path) -> str:
+        return str(file.relative_to(self.path))
+
+
+def open_folder(path: Path) -> InputFolder:
+    try:
+        if not path.is_dir():
+            what = "is a file, not a folder" if path.exists() else "no such folder"
+            raise InputError(f"{path}: {what}")
+        entries = sorted(path.iterdir())
+        files = {name: _files_of(name, path, entries) for name in TABLES}
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
+    return InputFolder(path, files)
+
+
+def check_structure(folder: InputFolder, on_bytes: Callable[[int], None] = lambda _: None) -> None:
+    """Every header and every byte, before anything is made of them; raises InputError at the first flaw."""
+    for name, files in folder.files.items():
+        for file in files:
+            try:
+                _check_text(file, folder.shown(file), on_bytes)
+                NormalForm(TABLES[name], read_header(file), folder.shown(file))
+            except OSError as error:
+                raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _files_of(name: str, path: Path, entries: list[Path]) -> tuple[Path, ...]:
+    if not entries:
+        raise InputError(f"{path}: the folder is empty; want folders {', '.join(TABLES)} with CSV files")
+    folders = [e for e in entries if re.fullmatch(rf"(\d+\.\s*)?{name}", e.name) and e.is_dir()]
+    if not folders:
+        raise InputError(f"{path}: no table {name}; want a folder {name}/ with {name}.csv or {name}_YYYYMM.csv")
+    if len(folders) > 1:
+        raise InputError(f"{path}: table {name} is there twice: {folders[0].name}/ and {folders[1].name}/")
+    files = tuple(sorted(f for f in folders[0].iterdir() if re.fullmatch(rf"{name}(_.*)?\.csv", f.name)))
+    if not files:
+        raise InputError(f"{folders[0]}: no CSV file here; want {name}.csv or {name}_YYYYMM.csv")
+    return files
+
+
+def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> None:
+    if not file.stat().st_size:
+        raise InputError(f"{shown}: the file is empty, without even a header line")
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    for data in _pieces(file):
+        if b"\0" in data:
+            line += data.count(b"\n", 0, data.index(b"\0"))
+            raise InputError(f"{shown}, line {line}: a binary file, not CSV")
+        try:
+            if not data.isascii() or decoder.getstate()[0]:
+                decoder.decode(data)
+        except UnicodeDecodeError as error:
+            line += data.count(b"\n", 0, error.start)
+            raise InputError(f"{shown}, line {line}: not UTF-8 text; save the file as UTF-8") from None
+        line += data.count(b"\n")
+        on_bytes(len(data))
+    if decoder.getstate()[0]:
+        raise InputError(f"{shown}, line {line}: not UTF-8 text: it ends inside a character")
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while data := opened.read(_SCAN_BYTES):
+            yield data

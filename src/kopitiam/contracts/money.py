@@ -1,0 +1,30 @@
+"""Money as whole ten-thousandths of a ringgit, so that every sum is an integer sum and exact."""
+
+from decimal import Decimal, InvalidOperation
+
+DECIMALS = 4
+UNITS = 10**DECIMALS
+DIGITS = 18
+
+
+def to_units(text: str) -> int:
+    """The units in a decimal number; raises ValueError if it has more than four decimals."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not amount.is_finite():
+        raise ValueError(f"{text!r} is not a finite number")
+    scaled = amount.scaleb(DECIMALS)
+    if scaled != scaled.to_integral_value():
+        raise ValueError(f"{text!r} has more than {DECIMALS} decimals")
+    if abs(scaled) >= 10**DIGITS:
+        raise ValueError(f"{text!r} is too large")
+    return int(scaled)
+
+
+def to_text(units: int) -> str:
+    """`750000` becomes `75.0`, `750750` becomes `75.075`: no trailing zeros past the first decimal."""
+    whole, fraction = divmod(abs(units), UNITS)
+    decimals = f"{fraction:0{DECIMALS}d}".rstrip("0") or "0"
+    return f"{'-' if units < 0 else ''}{whole}.{decimals}"

@@ -1,0 +1,1 @@
+"""CSV text on its way into normal form: blocks of whole rows, conversion, rejected rows."""

@@ -1,0 +1,122 @@
+"""What a cell must look like, and what it becomes at rest. Strict: what is not spelled out here is refused.
+
+Arrow's own number parser is not asked before a pattern has matched: it takes `5e-40` for 0.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopitiam.contracts.money import DECIMALS, DIGITS
+from kopitiam.contracts.tables import AT_REST, Column, Kind
+
+_ONE_DECIMAL = pa.decimal128(38, 1)
+_MONEY = pa.decimal128(38, DECIMALS)
+_WHOLE = DIGITS - 1
+_PATTERNS = {
+    Kind.ID: rf"^[ \t]*\d{{1,{_WHOLE}}}(\.0{{0,15}})?[ \t]*$",
+    Kind.COUNT: rf"^[ \t]*[-+]?\d{{1,{_WHOLE}}}(\.0{{0,15}})?[ \t]*$",
+    Kind.MONEY: (
+        rf"^[ \t]*[-+]?(\d{{1,{DIGITS - DECIMALS}}}(\.\d{{0,{DECIMALS}}}0{{0,12}})?"
+        rf"|\.\d{{1,{DECIMALS}}}0{{0,12}})[ \t]*$"
+    ),
+    Kind.INSTANT: r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d$",
+    Kind.DATE: r"^\d{4}-\d\d-\d\d$",
+}
+_WANTED = {
+    Kind.TEXT: "a text",
+    Kind.ID: "a whole number",
+    Kind.COUNT: "a whole number",
+    Kind.MONEY: f"an amount of at most {DECIMALS} decimals below 10^{DIGITS - DECIMALS}",
+    Kind.INSTANT: "a time like 2024-01-31 22:59:59",
+    Kind.DATE: "a date like 1988-09-25",
+}
+
+
+def convert(column: Column, cells: pa.Array) -> pa.Array:
+    """The cells at rest; raises ArrowInvalid if a single one is bad."""
+    if cells.null_count and not column.is_optional:
+        raise pa.ArrowInvalid(f"{column.name} is empty")
+    if isinstance(cells, pa.DictionaryArray):
+        return _parse(column.kind, cells.dictionary).take(cells.indices)
+    return _parse(column.kind, cells)
+
+
+def bad_cells(column: Column, cells: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which cells `convert` would refuse."""
+    bad = np.zeros(len(cells), dtype=bool)
+    if column.kind in _PATTERNS:
+        matching = pc.match_substring_regex(cells, _PATTERNS[column.kind]).fill_null(False)
+        bad = ~matching.to_numpy(zero_copy_only=False)
+    bad[cells.is_null().to_numpy(zero_copy_only=False)] = not column.is_optional
+    plausible = np.flatnonzero(~bad)
+    refused = list(_refused(column, cells.take(pa.array(plausible)), 0))
+    bad[plausible[refused]] = True
+    return bad
+
+
+def reason(column: Column, cell: str | None) -> str:
+    if cell is None:
+        return f"{column.name} is empty"
+    shown = cell if len(cell) <= 40 else cell[:37] + "..."
+    return f"{column.name} {shown!r} is not {_WANTED[column.kind]}"
+
+
+def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
+    match kind:
+        case Kind.ID | Kind.COUNT:
+            _require_pattern(kind, texts)
+            return _integers(texts, _ONE_DECIMAL, 10)
+        case Kind.MONEY:
+            _require_pattern(kind, texts)
+            return _integers(texts, _MONEY, 1)
+        case Kind.INSTANT:
+            # Without the length Arrow would take `2024-01-31` for midnight.
+            _require_length(texts, len("2024-01-31 22:59:59"))
+            return texts.cast(pa.timestamp("s")).cast(pa.timestamp("us")).cast(AT_REST[kind])
+        case Kind.DATE:
+            _require_length(texts, len("1988-09-25"))
+            return texts.cast(AT_REST[kind])
+        case Kind.TEXT:
+            return texts
+
+
+def _require_pattern(kind: Kind, texts: pa.Array) -> None:
+    if pc.all(pc.match_substring_regex(texts, _PATTERNS[kind])).as_py() is False:
+        raise pa.ArrowInvalid(f"not {_WANTED[kind]}")
+
+
+def _require_length(texts: pa.Array, length: int) -> None:
+    spread = pc.min_max(pc.binary_length(texts)).as_py()
+    if {spread["min"], spread["max"]} - {length, None}:
+        raise pa.ArrowInvalid(f"not {length} characters")
+
+
+def _integers(texts: pa.Array, decimal: pa.DataType, divisor: int) -> pa.Array:
+    """The unscaled values, taken straight from Arrow's 128-bit integers, which the patterns keep below 64."""
+    try:
+        decimals = texts.cast(decimal)
+    except pa.ArrowInvalid:
+        decimals = pc.utf8_trim(texts, " \t").cast(decimal)
+    if not len(decimals):
+        return pa.array([], pa.int64())
+    words = np.frombuffer(decimals.buffers()[1], np.int64).reshape(-1, 2)
+    low = words[decimals.offset : decimals.offset + len(decimals), 0]
+    absent = decimals.is_null().to_numpy(zero_copy_only=False) if decimals.null_count else None
+    return pa.array(low // divisor, pa.int64(), mask=absent)
+
+
+def _refused(column: Column, cells: pa.Array, offset: int) -> Iterator[int]:
+    """Where the cells are that do not convert, found by halving: cheap when they are few."""
+    try:
+        convert(column, cells)
+    except pa.ArrowInvalid:
+        if len(cells) == 1:
+            yield offset
+            return
+        half = len(cells) // 2
+        yield from _refused(column, cells[:half], offset)
+        yield from _refused(column, cells[half:], offset + half)

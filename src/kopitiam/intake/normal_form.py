@@ -1,0 +1,114 @@
+"""Blocks of CSV rows brought to normal form. A row that does not parse is set aside with its line and reason.
+
+Arrow reads a whole block as text, repeating columns as dictionaries, so that each distinct value is converted
+once. Only where a conversion fails are the rows looked for that are to blame.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.tables import Column, Rejected, Table
+from kopitiam.intake.blocks import Block
+from kopitiam.intake.cells import bad_cells, convert, reason
+
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True)
+class Normalized:
+    rows: pa.Table
+    rejected: tuple[Rejected, ...] = ()
+
+
+class NormalForm:
+    """Brings the rows of files that share one header to the normal form of their table."""
+
+    def __init__(self, table: Table, header: list[str], file: str) -> None:
+        self._table = table
+        self._file = file
+        missing = [c.name for c in table.columns if c.name not in header]
+        if missing:
+            raise InputError(f"{file}, line 1: no column {', '.join(missing)} (found: {', '.join(header)})")
+        twice = [c.name for c in table.columns if header.count(c.name) > 1]
+        if twice:
+            raise InputError(f"{file}, line 1: column {', '.join(twice)} is there twice")
+        wanted = {c.name for c in table.columns}
+        self._fields = [name if name in wanted else f"#{i}" for i, name in enumerate(header)]
+
+    def normalize(self, block: Block) -> Normalized:
+        misfits: list[int] = []
+        try:
+            cells = self._read(block, _as_read, misfits)
+            if not misfits:
+                return Normalized(self._at_rest([convert(c, cells[c.name]) for c in self._table.columns]))
+        except pa.ArrowInvalid:
+            misfits.clear()
+        return self._set_bad_rows_aside(block)
+
+    def _read(
+        self, block: Block, type_of: Callable[[Column], pa.DataType], misfits: list[int]
+    ) -> dict[str, pa.Array]:
+        """The wanted columns; the numbers of rows with too few or too many fields go to `misfits`."""
+        types = {column.name: type_of(column) for column in self._table.columns}
+
+        def note(row: pa.csv.InvalidRow) -> str:
+            misfits.append(row.number - 1)
+            return "skip"
+
+        read = pa.csv.read_csv(
+            pa.BufferReader(block.data),
+            read_options=pa.csv.ReadOptions(
+                column_names=self._fields, use_threads=False, block_size=len(block.data) + 1
+            ),
+            parse_options=pa.csv.ParseOptions(
+                newlines_in_values=b'"' in block.data, invalid_row_handler=note
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
+            ),
+        )
+        return {name: read[name].combine_chunks() for name in types}
+
+    def _at_rest(self, columns: list[pa.Array]) -> pa.Table:
+        return pa.Table.from_arrays(columns, schema=self._table.schema)
+
+    def _set_bad_rows_aside(self, block: Block) -> Normalized:
+        located = block.rows()
+        misfits: list[int] = []
+        try:
+            cells = self._read(block, lambda _: pa.string(), misfits)
+        except pa.ArrowInvalid as error:
+            raise InputError(self._why_unreadable(located, error)) from None
+        parsed = np.delete(np.arange(len(located)), misfits)
+        reasons = {number: f"not {len(self._fields)} fields" for number in misfits}
+        good = np.ones(len(parsed), dtype=bool)
+        for column in self._table.columns:
+            bad = bad_cells(column, cells[column.name])
+            for row in np.flatnonzero(bad & good):
+                reasons[int(parsed[row])] = reason(column, cells[column.name][row].as_py())
+            good &= ~bad
+        kept = pa.array(good)
+        rows = self._at_rest([convert(c, cells[c.name].filter(kept)) for c in self._table.columns])
+        return Normalized(rows, tuple(self._rejected(located, reasons)))
+
+    def _rejected(self, located: list[tuple[int, bytes]], reasons: dict[int, str]) -> Iterator[Rejected]:
+        for number, reason in sorted(reasons.items()):
+            line, row = located[number]
+            yield Rejected(self._file, line, reason, row.decode("utf-8", "replace"))
+
+    def _why_unreadable(self, located: list[tuple[int, bytes]], error: pa.ArrowInvalid) -> str:
+        for line, row in located:
+            try:
+                row.decode("utf-8")
+            except UnicodeDecodeError:
+                return f"{self._file}, line {line}: not UTF-8 text (save the file as UTF-8)"
+        return f"{self._file}: not readable as CSV: {error}"
+
+
+def _as_read(column: Column) -> pa.DataType:
+    return _DICTIONARY if column.repeats else pa.string()

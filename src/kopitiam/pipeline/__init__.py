@@ -1,0 +1,1 @@
+"""Everything that runs on Spark: the session, the stages, and the questions composed of them."""

@@ -1,0 +1,1 @@
+"""Pure transforms, each `DataFrame -> DataFrame`: no reads, no actions, no session, parameters by closure."""

@@ -1,0 +1,1 @@
+"""Answers at rest and their forms: reference CSV, JSON and Parquet."""

@@ -1,0 +1,54 @@
+"""Columns of an answer as text, whole columns at a time: exact amounts, CSV quoting, JSON escapes."""
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopitiam.contracts.money import DECIMALS, DIGITS
+
+MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
+_ONE_UNIT = pa.scalar(Decimal(1).scaleb(-DECIMALS), pa.decimal128(DECIMALS, DECIMALS))
+
+
+def money_of_units(units: pa.Array) -> pa.Array:
+    """Ten-thousandths as a decimal number: the same digits, with the point four places to the left."""
+    return pc.multiply(units.cast(pa.decimal128(DIGITS + 1, 0)), _ONE_UNIT).cast(MONEY)
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """As it stands in a CSV cell before quoting; `75.0`, never `75.0000`; a null is empty."""
+    text = column.cast(pa.string())
+    if pa.types.is_decimal(column.type):
+        text = pc.replace_substring_regex(text, r"(\.\d+?)0+$", r"\1")
+    return text.fill_null("")
+
+
+def csv_lines(columns: list[pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*(_csv_cell(plain_text(column)) for column in columns), ",")
+
+
+def json_lines(names: list[str], columns: list[pa.Array]) -> pa.Array:
+    """One object a row; amounts are written as exact decimal numbers."""
+    pairs = [
+        pc.binary_join_element_wise(pa.scalar(json.dumps(name) + ":"), _json_value(column), "")
+        for name, column in zip(names, columns, strict=True)
+    ]
+    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*pairs, ","), "}", "")
+
+
+def _csv_cell(text: pa.Array) -> pa.Array:
+    needs_quotes = pc.match_substring_regex(text, r'[",\r\n]')
+    if not pc.any(needs_quotes).as_py():
+        return text
+    doubled = pc.replace_substring(text, '"', '""')
+    return pc.if_else(needs_quotes, pc.binary_join_element_wise('"', doubled, '"', ""), text)
+
+
+def _json_value(column: pa.Array) -> pa.Array:
+    if pa.types.is_string(column.type) or pa.types.is_date(column.type):
+        text = pa.array([json.dumps(value, ensure_ascii=False) for value in column.cast(pa.string()).to_pylist()])
+    else:
+        text = plain_text(column)
+    return pc.if_else(column.is_null(), "null", text)

@@ -1,0 +1,84 @@
+"""Answer files against the answers computed here, cell by cell and in order, inside DuckDB."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.questions import Answer
+from kopitiam.verification.csv_files import open_csv
+from kopitiam.verification.reading import count_overlong_rows, read_as_text
+from kopitiam.verification.report import Check
+
+SHOWN_PER_KIND = 10
+
+MISPLACED = """
+SELECT count(*) FROM expected FULL JOIN found USING (position)
+WHERE expected.cells IS DISTINCT FROM found.cells
+"""
+NOT_THERE = "SELECT cells FROM expected EXCEPT ALL SELECT cells FROM found"
+UNEXPECTED = "SELECT cells FROM found EXCEPT ALL SELECT cells FROM expected"
+
+
+def compare(database: duckdb.DuckDBPyConnection, answer: Answer, results: Path, scratch: Path) -> Check:
+    """The file of one answer in the folder `results` against the table `answer_<name>`."""
+    expected = database.table(f"answer_{answer.name}")
+    expected.create_view("expected")
+    try:
+        misfits = _load_found(database, answer, results / answer.csv_name, scratch)
+    except InputError as error:
+        return Check(answer.name, answer.csv_name, _count(expected), 0, (str(error),), 1)
+    differences = list(_differences(database, answer, misfits))
+    return Check(
+        name=answer.name,
+        file=answer.csv_name,
+        rows_expected=_count(expected),
+        rows_found=_count(database.table("found")) + misfits,
+        differences=tuple(f"{answer.csv_name}: {line}" for _, lines in differences for line in lines),
+        difference_count=sum(count for count, _ in differences),
+    )
+
+
+def _load_found(database: duckdb.DuckDBPyConnection, answer: Answer, path: Path, scratch: Path) -> int:
+    """Makes the view `found`; gives the number of rows that have too few or too many fields."""
+    if not path.is_file():
+        raise InputError(f"{answer.csv_name}: not there")
+    file = open_csv(path, scratch)
+    if file.header != answer.columns:
+        wanted, there = ",".join(answer.columns), ",".join(file.header)
+        raise InputError(f"{answer.csv_name}: the header must be {wanted} and is {there}")
+    texts = ", ".join(f"coalesce({column}, '')" for column in answer.columns)
+    try:
+        read_as_text(database, [file], answer.columns).project(
+            f"row_number() OVER () AS position, [{texts}] AS cells, is_whole"
+        ).create(f"read_answer_{answer.name}")
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{answer.csv_name}: cannot be read: {reason}") from None
+    rows = database.table(f"read_answer_{answer.name}")
+    rows.filter("is_whole").create_view("found")
+    return _count(rows.filter("NOT is_whole")) + count_overlong_rows(database, [file])
+
+
+def _differences(
+    database: duckdb.DuckDBPyConnection, answer: Answer, misfits: int
+) -> Iterator[tuple[int, list[str]]]:
+    """For each kind of difference, how many there are and the first of them in words."""
+    if misfits:
+        yield misfits, [f"{misfits} rows without exactly {len(answer.columns)} fields"]
+    if not database.sql(MISPLACED).fetchall()[0][0]:
+        return
+    are_all_there = True
+    for query, wording in ((NOT_THERE, "expected {} – not there"), (UNEXPECTED, "unexpected: {}")):
+        rows = database.sql(query)
+        if count := _count(rows):
+            first = rows.order("cells").limit(SHOWN_PER_KIND).fetchall()
+            yield count, [wording.format(", ".join(cells)) for (cells,) in first]
+            are_all_there = False
+    if are_all_there:
+        yield 1, ["rows are right but not in the required order"]
+
+
+def _count(rows: duckdb.DuckDBPyRelation) -> int:
+    return int(rows.aggregate("count(*)").fetchall()[0][0])

@@ -1,0 +1,63 @@
+"""What `summary.json` beside the answers says: the questions asked, the rows read, the ids not found."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.questions import Questions
+from kopitiam.verification.report import Figure
+from kopitiam.verification.rows import RowCount
+
+FILE = "summary.json"
+
+
+@dataclass(frozen=True)
+class Summary:
+    questions: Questions = field(default_factory=Questions)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unmatched: Mapping[str, Any] = field(default_factory=dict)
+    trouble: str = ""
+
+
+def read_summary(results: Path) -> Summary:
+    """Defaults where the file is not there; `trouble` says why a file that is there does not serve."""
+    path = results / FILE
+    if not path.exists():
+        return Summary()
+    try:
+        said = json.loads(path.read_bytes())
+        questions = _questions(said["questions"]) if "questions" in said else Questions()
+        tables = {table: dict(counts) for table, counts in said.get("tables", {}).items()}
+        return Summary(questions, tables, dict(said.get("unmatched", {})))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ConfigError) as error:
+        return Summary(trouble=f"{type(error).__name__}: {error}")
+
+
+def _questions(said: Mapping[str, Any]) -> Questions:
+    first_year, last_year = said["years"]
+    opening, closing = said["hours"]
+    return Questions(first_year, last_year, opening, closing, str(said["min_amount"]), said["top"])
+
+
+def compare_summary(
+    summary: Summary, counts: Mapping[str, RowCount], unmatched: Mapping[str, int]
+) -> Iterator[Figure]:
+    if summary.trouble:
+        yield Figure(FILE, "a summary", summary.trouble)
+    if summary.tables:
+        for table, count in counts.items():
+            yield from _compare_table(table, count, summary.tables.get(table, {}))
+    if summary.unmatched:
+        for table, missing in unmatched.items():
+            found = summary.unmatched.get(table, "nothing")
+            yield Figure(f"{FILE}: ids not found in {table}", missing, found)
+
+
+def _compare_table(table: str, count: RowCount, said: Mapping[str, Any]) -> Iterator[Figure]:
+    read, used, rejected = (said.get(key, "nothing") for key in ("read", "used", "rejected"))
+    yield Figure(f"{FILE}: rows of {table} used", count.used, used)
+    yield Figure(f"{FILE}: rows of {table} rejected", count.rejected, rejected)
+    yield Figure(f"{FILE}: rows of {table} read", count.used + count.rejected, read)

@@ -1,0 +1,65 @@
+"""What a person reads after a benchmark."""
+
+from io import StringIO
+
+from benchmarks.compare import Comparison, Standing
+from benchmarks.report import Bar, bars_table, render
+from rich.console import Console
+
+
+def text_of(renderable) -> str:
+    console = Console(file=StringIO(), width=160)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def result_of(*standings: Standing, bars: tuple[Bar, ...] = ()) -> dict:
+    comparison = Comparison("sales", 3, "DuckDB", standings)
+    return {"comparison": comparison.to_json(), "sample": None, "bars": [bar.to_json() for bar in bars]}
+
+
+def test_a_standing_shows_median_spread_ratio_and_peak():
+    standing = Standing("Polars", (1.0, 4.0, 2.0), 250_000_000, ratio=0.8, agrees=True)
+
+    row = next(line for line in text_of(render(result_of(standing))).splitlines() if "Polars" in line)
+
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "Polars",
+        "2.00",
+        "1.00–4.00",
+        "0.80",
+        "250",
+        "yes",
+    ]
+
+
+def test_the_files_that_differ_are_named():
+    standing = Standing("pandas", (1.0,), 1, 1.0, agrees=False, differing_files=("results_query_4.csv",))
+
+    assert "pandas differs from DuckDB in results_query_4.csv" in text_of(render(result_of(standing)))
+
+
+def test_a_failed_contender_shows_its_error():
+    standing = Standing("pandas", (), 0, None, None, error="exit code 1\nMemoryError")
+
+    shown = text_of(render(result_of(standing)))
+
+    assert "failed" in shown
+    assert "MemoryError" in shown
+
+
+def test_a_bar_is_met_up_to_its_limit():
+    assert Bar("b", 6.0, 6.0).is_met
+    assert not Bar("b", 6.01, 6.0).is_met
+    assert not Bar("b", None, 6.0).is_met
+
+
+def test_bars_pass_miss_or_only_inform():
+    bars = [Bar("good", 1.0, 1.5), Bar("bad", 2.0, 1.5), Bar("small scale", 9.0, 6.0, counts=False)]
+
+    lines = text_of(bars_table([bar.to_json() for bar in bars])).splitlines()
+
+    verdicts = {name: line for line in lines for name in ("good", "bad", "small scale") if name in line}
+    assert "pass" in verdicts["good"]
+    assert "miss" in verdicts["bad"]
+    assert "information only" in verdicts["small scale"]

@@ -1,0 +1,95 @@
+"""Which contenders run, on which data, and what makes the whole suite a success."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import compare as comparing
+from benchmarks import suite
+from benchmarks.measure import CommandError, Measurement
+
+MAKES_DATA = '#!/bin/sh\nmkdir "$3" && echo "$@" > "$3/arguments"\n'
+BREAKS_OFF = '#!/bin/sh\nmkdir "$3" && echo "disk full" >&2 && exit 1\n'
+
+
+@pytest.fixture
+def kopi(tmp_path: Path, monkeypatch):
+    """A stand-in for the command, which generates as the given script does."""
+
+    def stand_in(script: str) -> None:
+        file = tmp_path / "kopi"
+        file.write_text(script)
+        file.chmod(0o755)
+        monkeypatch.setattr(suite, "KOPI", file)
+
+    return stand_in
+
+
+@pytest.fixture
+def seconds_by_command(monkeypatch):
+    """Every process takes the seconds given for the word that its command contains."""
+
+    def script(**seconds: float) -> None:
+        def measure(argv: list[str]) -> Measurement:
+            return Measurement(next(s for word, s in seconds.items() if word in " ".join(argv[:2])), 1, 0)
+
+        monkeypatch.setattr(comparing, "measure", measure)
+        monkeypatch.setattr(comparing, "_digest", lambda file: file.name)
+
+    return script
+
+
+def ignore(_: str) -> None:
+    pass
+
+
+def test_duckdb_runs_whatever_is_chosen():
+    assert [c.name for c in suite.choose_contenders(["kopi"])] == ["DuckDB", "kopi analyze"]
+    assert len(suite.choose_contenders(None)) == len(suite.CONTENDERS)
+
+
+def test_an_unknown_contender_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match=r"unknown contender excel: want some of duckdb, .*kopi"):
+        suite.choose_contenders(["excel"])
+
+
+def test_data_is_generated_once_per_scale_and_seed(tmp_path: Path, kopi):
+    kopi(MAKES_DATA)
+    folder = suite.generated_data(0.01, 7, tmp_path / "cache", ignore)
+    kopi("#!/bin/sh\nexit 1\n")
+
+    assert suite.generated_data(0.01, 7, tmp_path / "cache", ignore) == folder
+    assert (folder / "arguments").read_text().split()[3:] == ["--scale", "0.01", "--seed", "7"]
+    with pytest.raises(CommandError):
+        suite.generated_data(0.01, 8, tmp_path / "cache", ignore)
+
+
+def test_a_broken_off_generation_is_not_reused(tmp_path: Path, kopi):
+    kopi(BREAKS_OFF)
+
+    with pytest.raises(CommandError, match="disk full"):
+        suite.generated_data(0.01, 7, tmp_path / "cache", ignore)
+
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_the_duckdb_bar_counts_at_full_scale_only(tmp_path: Path, seconds_by_command):
+    seconds_by_command(duckdb=1.0, analyze=7.0)
+
+    small = suite.run_suite(0.1, 7, 1, data=tmp_path, only=["kopi"])
+    full = suite.run_suite(1.0, 7, 1, data=tmp_path, only=["kopi"])
+
+    assert small["ok"]
+    assert not full["ok"]
+    assert full["bars"][0]["value"] == 7.0
+
+
+def test_the_sample_is_held_against_bare_spark(tmp_path: Path, seconds_by_command):
+    seconds_by_command(duckdb=1.0, bare_spark=10.0, analyze=14.0)
+
+    result = suite.run_suite(0.1, 7, 1, data=tmp_path, only=["kopi"], sample=tmp_path)
+
+    assert result["bars"][1]["value"] == pytest.approx(1.4)
+    assert result["bars"][1]["is_met"]
+    assert result["sample"]["reference"] == "bare Spark"
+    json.dumps(result)

@@ -1,0 +1,156 @@
+"""Which rows count and which are rejected."""
+
+import pytest
+
+from kopitiam.contracts.questions import Questions
+from kopitiam.verification import expected_answers
+from kopitiam.verification.rows import RowCount, load_tables
+
+
+def counts(folder, table):
+    with load_tables(folder) as tables:
+        return tables.counts[table]
+
+
+GOOD_IDS = ["1", "1.0", "1.", "1.000", " 1\t", "0", "007", "99999999999999999"]
+BAD_IDS = ["", " ", "-1", "+1", "1.5", "1e2", "0x1", "one", "100000000000000000", "1 2", "١"]
+GOOD_MONEY = [
+    "0",
+    "-5",
+    "+5",
+    ".5",
+    "5.",
+    "1e2",
+    "7.5E+1",
+    "10e-5",
+    " 75.0\t",
+    "75.00000",
+    "99999999999999.9999",
+]
+BAD_MONEY = [
+    "",
+    "nan",
+    "inf",
+    "1,5",
+    "75.00001",
+    "1e-5",
+    "7.500005e1",
+    "1e14",
+    "100000000000000",
+    "1_0",
+    "--5",
+    ".",
+]
+GOOD_INSTANTS = ["2024-02-29 00:00:00", "2024-01-01T23:59:59"]
+BAD_INSTANTS = [
+    "",
+    "2024-01-01",
+    "2024-01-01 10:00",
+    "2023-02-29 10:00:00",
+    "2024-02-30 10:00:00",
+    "2024-13-01 10:00:00",
+    "2024-01-01 24:00:00",
+    "2024-01-01 23:59:60",
+    " 2024-01-01 10:00:00",
+    "2024-01-01 10:00:00.5",
+    "2024-01-01 10:00:00Z",
+    "2024/01/01 10:00:00",
+]
+GOOD_COUNTS = ["0", "-3", "9223372036854775807"]
+BAD_COUNTS = ["", "1.5", "1.0", "1e2", "9223372036854775808", "two"]
+GOOD_DATES = ["", "2000-02-29"]
+BAD_DATES = ["1900-02-29", "1990-1-1", "1990-01-01 00:00:00", " 1990-01-01", "01/01/1990"]
+
+GOOD_CELLS = {
+    ("transactions", "store_id"): GOOD_IDS,
+    ("transactions", "user_id"): ["", *GOOD_IDS],
+    ("transactions", "final_amount"): GOOD_MONEY,
+    ("transactions", "created_at"): GOOD_INSTANTS,
+    ("transaction_items", "item_id"): GOOD_IDS,
+    ("transaction_items", "quantity"): GOOD_COUNTS,
+    ("transaction_items", "subtotal"): GOOD_MONEY,
+    ("transaction_items", "created_at"): GOOD_INSTANTS,
+    ("users", "user_id"): GOOD_IDS,
+    ("users", "birthdate"): GOOD_DATES,
+    ("stores", "store_id"): GOOD_IDS,
+    ("menu_items", "item_id"): GOOD_IDS,
+}
+BAD_CELLS = {
+    ("transactions", "transaction_id"): [""],
+    ("transactions", "store_id"): BAD_IDS,
+    ("transactions", "user_id"): BAD_IDS[1:],
+    ("transactions", "final_amount"): BAD_MONEY,
+    ("transactions", "created_at"): BAD_INSTANTS,
+    ("transaction_items", "item_id"): BAD_IDS,
+    ("transaction_items", "quantity"): BAD_COUNTS,
+    ("transaction_items", "subtotal"): BAD_MONEY,
+    ("transaction_items", "created_at"): BAD_INSTANTS,
+    ("users", "user_id"): BAD_IDS,
+    ("users", "birthdate"): BAD_DATES,
+    ("stores", "store_id"): BAD_IDS,
+    ("stores", "store_name"): [""],
+    ("menu_items", "item_id"): BAD_IDS,
+    ("menu_items", "item_name"): [""],
+}
+WHOLE_ROWS = {
+    "users": {"user_id": "5"},
+    "stores": {"store_id": "5", "store_name": "East"},
+    "menu_items": {"item_id": "5", "item_name": "Mocha"},
+}
+
+
+def add_row(shop, table, **cells):
+    if table == "transactions":
+        shop.sell(**cells)
+    elif table == "transaction_items":
+        shop.sell_item(**cells)
+    else:
+        shop.add(table, **(WHOLE_ROWS[table] | cells))
+
+
+@pytest.mark.parametrize(("table", "column"), GOOD_CELLS)
+def test_good_cells_count(shop, table, column):
+    before = len(shop.rows[table])
+    for cell in GOOD_CELLS[table, column]:
+        add_row(shop, table, **{column: cell})
+    assert counts(shop.write(), table) == RowCount(before + len(GOOD_CELLS[table, column]), 0)
+
+
+@pytest.mark.parametrize(("table", "column"), BAD_CELLS)
+def test_bad_cells_reject_their_row_and_no_other(shop, table, column):
+    before = len(shop.rows[table])
+    for cell in BAD_CELLS[table, column]:
+        add_row(shop, table, **{column: cell})
+    assert counts(shop.write(), table) == RowCount(before, len(BAD_CELLS[table, column]))
+
+
+def test_columns_that_no_question_needs_may_hold_anything(shop):
+    shop.sell(payment_method_id="?", original_amount="nan", voucher_id="x,y", discount_applied='"')
+    assert counts(shop.write(), "transactions") == RowCount(1, 0)
+
+
+def test_rows_with_too_few_or_too_many_fields_are_rejected_once_each(shop):
+    shop.write()
+    rows = [
+        "1,Espresso,",
+        "2,Latte",
+        "",
+        "3,Mocha,,",
+        "4,Mocha,,,",
+        "5,Mocha,hot,1,2,3",
+        "6",
+        " ",
+        ",,,",
+        "7,Tea,hot",
+    ]
+    for name, line_end in (("a", "\n"), ("b", "\r\n")):
+        content = line_end.join(["item_id,item_name,category", *rows])
+        shop.folder.joinpath("menu_items", f"menu_items_{name}.csv").write_bytes(content.encode())
+    assert counts(shop.folder, "menu_items") == RowCount(2 + 2 * 2, 2 * 7)
+
+
+def test_numbers_with_exponents_keep_their_value(shop):
+    for sale, amount in (("a", "1e2"), ("b", "0.765E+2"), ("c", "750001e-4"), ("d", " +1.2e2 ")):
+        shop.sell(transaction_id=sale, final_amount=amount)
+    rows = expected_answers(shop.write(), Questions())["1"]
+    assert rows == [("a", "100.0"), ("b", "76.5"), ("c", "75.0001"), ("d", "120.0")]

@@ -15,7 +15,7 @@ from kopitiam.client.folder import InputFolder
 from kopitiam.contracts.errors import BadRows, InputError
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.layout import chunk_path, table_folder
+from kopitiam.landing.layout import Home
 from kopitiam.landing.quarantine import Quarantine
 from kopitiam.landing.writer import encode, write_once
 from kopitiam.pipeline.batch import answer
@@ -58,12 +58,12 @@ def analysis(
     begun = time.monotonic()
     with _workspace() as workspace, spark_session(options, workspace) as coming:
         with Quarantine(workspace / REJECTED_FILE) as quarantine:
-            used = _land(folder, workspace / "landing", quarantine, watch)
+            used = _land(folder, Home(workspace), quarantine, watch)
         if is_strict and quarantine.counts:
             raise BadRows(_bad_rows(quarantine))
         watch.on_step("starting Spark")
         spark = coming.result()
-        folders = {name: table_folder(workspace / "landing", name) for name in TABLES}
+        folders = {name: [Home(workspace).table_folder(_RUN, name, 0)] for name in TABLES}
         with tasks_reported(spark, watch.on_tasks):
             answers = AnswerSet(answer(spark, folders, questions, workspace, watch.on_step))
         summary = Summary(
@@ -88,11 +88,11 @@ def require_writable(out: Path) -> None:
         raise InputError(f"{out}: cannot write answers there: {error.strerror}") from None
 
 
-def _land(folder: InputFolder, landing: Path, quarantine: Quarantine, watch: Watch) -> dict[str, int]:
+def _land(folder: InputFolder, home: Home, quarantine: Quarantine, watch: Watch) -> dict[str, int]:
     """Every table as durable chunk files; gives the rows of each."""
 
     def store(chunk: Chunk) -> int:
-        path = chunk_path(landing, chunk.table.name, 0, _RUN, chunk.number)
+        path = home.chunk(_RUN, chunk.table.name, 0, chunk.number)
         write_once(path, encode(chunk.table, chunk.rows))
         return int(chunk.rows.num_rows)
 

@@ -1,8 +1,6 @@
 """The `kopi` command: its subcommands, and the one place where errors and signals become exit codes."""
 
-import signal
 import sys
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -11,6 +9,8 @@ from kopitiam import __version__
 from kopitiam.cli.analyze import analyze
 from kopitiam.cli.bench import bench
 from kopitiam.cli.generate import generate
+from kopitiam.cli.serve import serve
+from kopitiam.cli.signals import Terminated, raise_on_sigterm
 from kopitiam.cli.verify import verify
 from kopitiam.cli.warm import warm
 from kopitiam.contracts.errors import KopitiamError
@@ -24,39 +24,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (analyze, generate, verify, bench, warm):
+for command in (analyze, serve, generate, verify, bench, warm):
     app.command()(command)
 
 
-class Terminated(BaseException):
-    """SIGTERM, as an exception, so that everything is closed on the way out."""
+INTERRUPTED = 130
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _terminate)
+    raise_on_sigterm()
     try:
-        app(standalone_mode=False)
+        app()
     except KopitiamError as error:
         _complain(str(error))
         sys.exit(error.exit_code)
-    except typer.Exit as request:
-        sys.exit(request.exit_code)
-    except typer.Abort:
-        sys.exit(130)
-    except typer.TyperUsageError as error:
-        error.show()
-        sys.exit(2)
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        sys.exit(130)
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:  # Typer's word for a KeyboardInterrupt
+            _complain("interrupted")
+        raise
     except Terminated:
         _complain("terminated")
         sys.exit(143)
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
-    raise Terminated
 
 
 def _complain(message: str) -> None:

@@ -11,23 +11,26 @@ from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.questions import Questions
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="F", help="Settings file [default: ./kopitiam.toml if there].")
+    Path | None,
+    typer.Option("--config", metavar="F", help="Settings file \\[default: ./kopitiam.toml if there]."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")]
 Years = Annotated[
-    str | None, typer.Option(metavar="A-B", help="Years, both inclusive [default: 2024-2025].", show_default=False)
+    str | None,
+    typer.Option(metavar="A-B", help="Years, both inclusive \\[default: 2024-2025].", show_default=False),
 ]
 Hours = Annotated[
     str | None,
     typer.Option(
-        metavar="A-B", help="Time of day, both inclusive [default: 06:00:00-23:00:00].", show_default=False
+        metavar="A-B", help="Time of day, both inclusive \\[default: 06:00:00-23:00:00].", show_default=False
     ),
 ]
 MinAmount = Annotated[
-    str | None, typer.Option(metavar="RM", help="Least amount of Q1 [default: 75].", show_default=False)
+    str | None, typer.Option(metavar="RM", help="Least amount of Q1 \\[default: 75].", show_default=False)
 ]
 Top = Annotated[
-    int | None, typer.Option(metavar="N", help="Customers per store in Q4 [default: 3].", show_default=False)
+    int | None,
+    typer.Option(metavar="N", help="Customers per store in Q4 \\[default: 3].", show_default=False),
 ]
 
 

@@ -1,6 +1,7 @@
 """A folder of CSV exports: which files belong to which table, and whether their structure is sound."""
 
 import codecs
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class InputFolder:
         return sum(file.stat().st_size for files in self.files.values() for file in files)
 
     def shown(self, file: Path) -> str:
-        return str(file.relative_to(self.path))
+        return os.fsencode(file.relative_to(self.path)).decode("utf-8", "replace")
 
 
 def open_folder(path: Path) -> InputFolder:
@@ -55,12 +56,16 @@ def _files_of(name: str, path: Path, entries: list[Path]) -> tuple[Path, ...]:
         raise InputError(f"{path}: the folder is empty; want folders {', '.join(TABLES)} with CSV files")
     folders = [e for e in entries if re.fullmatch(rf"(\d+\.\s*)?{name}", e.name) and e.is_dir()]
     if not folders:
-        raise InputError(f"{path}: no table {name}; want a folder {name}/ with {name}.csv or {name}_YYYYMM.csv")
+        raise InputError(
+            f"{path}: no table {name}; want a folder {name}/ with {name}.csv or {name}_YYYYMM.csv"
+        )
     if len(folders) > 1:
         raise InputError(f"{path}: table {name} is there twice: {folders[0].name}/ and {folders[1].name}/")
     files = tuple(sorted(f for f in folders[0].iterdir() if re.fullmatch(rf"{name}(_.*)?\.csv", f.name)))
     if not files:
         raise InputError(f"{folders[0]}: no CSV file here; want {name}.csv or {name}_YYYYMM.csv")
+    for file in files:
+        file.stat()  # refuses a link that leads nowhere
     return files
 
 
@@ -68,24 +73,35 @@ def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> None
     if not file.stat().st_size:
         raise InputError(f"{shown}: the file is empty, without even a header line")
     decoder = codecs.getincrementaldecoder("utf-8")()
-    line = 1
+    position = 0
     for data in _pieces(file):
         if b"\0" in data:
-            line += data.count(b"\n", 0, data.index(b"\0"))
+            line = _line_at(file, position + data.index(b"\0"))
             raise InputError(f"{shown}, line {line}: a binary file, not CSV")
+        begun = len(decoder.getstate()[0])  # bytes of a character that the piece before ends with
         try:
-            if not data.isascii() or decoder.getstate()[0]:
+            if begun or not data.isascii():
                 decoder.decode(data)
         except UnicodeDecodeError as error:
-            line += data.count(b"\n", 0, error.start)
+            line = _line_at(file, position + error.start - begun)
             raise InputError(f"{shown}, line {line}: not UTF-8 text; save the file as UTF-8") from None
-        line += data.count(b"\n")
+        position += len(data)
         on_bytes(len(data))
     if decoder.getstate()[0]:
-        raise InputError(f"{shown}, line {line}: not UTF-8 text: it ends inside a character")
+        raise InputError(
+            f"{shown}, line {_line_at(file, position)}: not UTF-8 text: it ends inside a character"
+        )
+
+
+def _line_at(file: Path, position: int) -> int:
+    before = 0
+    for data in _pieces(file):
+        before += data.count(b"\n", 0, max(position, 0))
+        position -= len(data)
+    return before + 1
 
 
 def _pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
+    with file.open("rb", buffering=0) as opened:
         while data := opened.read(_SCAN_BYTES):
             yield data

@@ -1,14 +1,16 @@
 """The settings: `kopitiam.toml`, above it `KOPI_SECTION__KEY` in the environment, above that flags."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from kopitiam.contracts.errors import ConfigError
@@ -19,6 +21,42 @@ DEFAULT_FILE = Path("kopitiam.toml")
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RegistrySection(_Section):
+    url: str = "sqlite"
+
+
+class GatewaySection(_Section):
+    listen: str = "127.0.0.1:8440"
+    tokens: dict[str, SecretStr] = {}
+    admin_token: SecretStr = SecretStr("")
+    tls_cert: str = ""
+    tls_key: str = ""
+    lease_seconds: float = Field(60, gt=0)
+    max_chunk_bytes: int = Field(64 << 20, gt=0)
+    max_chunk_rows: int = Field(1 << 20, gt=0)
+    max_bodies: int = Field(16, gt=0)  # chunks that are received or checked at once
+    max_open_runs: int = Field(1000, gt=0)  # of one owner
+    idle_seconds: float = Field(30, gt=0)  # a body may pause this long
+    keep_results_hours: float = Field(24, gt=0)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, listen: str) -> str:
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError("want host:port, such as 127.0.0.1:8440")
+        return listen
+
+
+class PipelineSection(_Section):
+    shards: int = Field(1, ge=1, le=1024)
 
 
 class SparkSection(_Section):
@@ -41,8 +79,27 @@ class Settings(BaseSettings):
         env_prefix="KOPI_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
+    home: Path = Field(Path("~/.kopitiam"), validate_default=True)
+    registry: RegistrySection = RegistrySection()
+    gateway: GatewaySection = GatewaySection()
+    pipeline: PipelineSection = PipelineSection()
     spark: SparkSection = SparkSection()
     questions: QuestionsSection = QuestionsSection()
+
+    def changed(self, home: Path | None = None, host: str | None = None, port: int | None = None) -> "Settings":
+        """With flags above what file and environment say."""
+        old_host, old_port = self.gateway.address
+        listen = f"{host or old_host}:{old_port if port is None else port}"
+        gateway = self.gateway.model_copy(update={"listen": listen})
+        update: dict[str, Any] = {"gateway": gateway}
+        if home is not None:
+            update["home"] = home.expanduser().absolute()
+        return self.model_copy(update=update)
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
 
     @classmethod
     def settings_customise_sources(
@@ -65,8 +122,12 @@ def load_settings(file: Path | None = None) -> Settings:
         return Settings(**(_read(file) if file else {}))
     except ValidationError as error:
         flaw = error.errors()[0]
-        key = ".".join(str(part) for part in flaw["loc"])
-        raise ConfigError(f"{file or 'environment'}: {key}: {flaw['msg']}") from None
+        parts = [str(part) for part in flaw["loc"]]
+        is_from_file = file and f"KOPI_{'__'.join(parts)}".upper() not in os.environ
+        origin = file if is_from_file else "environment"
+        raise ConfigError(f"{origin}: {'.'.join(parts)}: {flaw['msg']}") from None
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}; want JSON") from None
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -6,7 +6,19 @@ KopitiamError
 │   ├── BadRows              rows that do not parse, where --strict makes them fatal
 │   └── ConfigError          a parameter or setting that makes no sense
 ├── Difference           1   answers that differ from those expected
-└── RunFailed            1   the computation itself failed
+├── RunFailed            1   the computation itself failed
+├── RunError             1   what was asked of a run cannot be, as things stand
+│   ├── RunNotFound          no run has this id
+│   ├── RunOver              the run takes no more of this
+│   ├── TableSealed          a new chunk for a table that has had its END
+│   ├── IllegalTransition    the run cannot go from its state to that one
+│   ├── IdempotencyConflict  the same key asked for something else before
+│   ├── TooManyRuns          the owner has as many open runs as allowed
+│   └── AlreadyPublished     another attempt has published this run's answers
+├── StaleEpoch           1   a lease was lost: whoever wrote under it must stop
+└── ServiceError         3   a service that Kopitiam depends on
+    └── Unavailable          unreachable, full, locked or read-only: worth trying again later
+        └── RegistryUnavailable
 """
 
 
@@ -37,4 +49,52 @@ class Difference(KopitiamError):
 
 
 class RunFailed(KopitiamError):
+    pass
+
+
+class RunError(KopitiamError):
+    pass
+
+
+class RunNotFound(RunError):
+    pass
+
+
+class RunOver(RunError):
+    pass
+
+
+class TableSealed(RunError):
+    pass
+
+
+class IllegalTransition(RunError):
+    pass
+
+
+class IdempotencyConflict(RunError):
+    pass
+
+
+class TooManyRuns(RunError):
+    pass
+
+
+class AlreadyPublished(RunError):
+    pass
+
+
+class StaleEpoch(KopitiamError):
+    pass
+
+
+class ServiceError(KopitiamError):
+    exit_code = 3
+
+
+class Unavailable(ServiceError):
+    pass
+
+
+class RegistryUnavailable(Unavailable):
     pass

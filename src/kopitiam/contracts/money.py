@@ -5,6 +5,8 @@ from decimal import Decimal, InvalidOperation
 DECIMALS = 4
 UNITS = 10**DECIMALS
 DIGITS = 18
+_TOO_LARGE = 10 ** (DIGITS - DECIMALS)
+_ONE_UNIT = Decimal(1).scaleb(-DECIMALS)
 
 
 def to_units(text: str) -> int:
@@ -15,12 +17,12 @@ def to_units(text: str) -> int:
         raise ValueError(f"{text!r} is not a number") from None
     if not amount.is_finite():
         raise ValueError(f"{text!r} is not a finite number")
-    scaled = amount.scaleb(DECIMALS)
-    if scaled != scaled.to_integral_value():
-        raise ValueError(f"{text!r} has more than {DECIMALS} decimals")
-    if abs(scaled) >= 10**DIGITS:
+    if amount.copy_abs() >= _TOO_LARGE:
         raise ValueError(f"{text!r} is too large")
-    return int(scaled)
+    rounded = amount.quantize(_ONE_UNIT)
+    if rounded != amount:  # unlike arithmetic, a comparison sees every digit
+        raise ValueError(f"{text!r} has more than {DECIMALS} decimals")
+    return int(rounded * UNITS)
 
 
 def to_text(units: int) -> str:

@@ -57,6 +57,10 @@ class Questions:
         except ValueError as error:
             raise ConfigError(f"minimum amount: {error}") from None
 
+    @classmethod
+    def from_dict(cls, asked: dict[str, Any]) -> "Questions":
+        return cls(*asked["years"], *asked["hours"], asked["min_amount"], asked["top"])
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "years": [self.first_year, self.last_year],

@@ -1,6 +1,7 @@
 """A CSV file cut into blocks of whole rows. What the rows mean is decided elsewhere."""
 
 import csv
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,24 +14,26 @@ BLOCK_BYTES = 4 << 20
 LONGEST_ROW_BYTES = 64 << 20
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+)?+'
 _ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(?:\r?\n|\r)")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Block:
     """Whole rows of one file, without its header."""
 
-    data: bytes
+    data: memoryview
     first_line: int
+    has_quotes: bool
 
     def rows(self) -> list[tuple[int, bytes]]:
         """Every row that is not blank, with the line it starts on; a quoted newline does not end a row."""
         rows: list[tuple[int, bytes]] = []
+        data = bytes(self.data)
         start, line = 0, self.first_line
-        for end in (*_row_ends(self.data), len(self.data)):
-            if row := self.data[start:end].rstrip(b"\r\n"):
+        for end in (*_row_ends(data), len(data)):
+            if row := data[start:end].rstrip(b"\r\n"):
                 rows.append((line, row))
-            line += self.data.count(b"\n", start, end)
+            line += data.count(b"\n", start, end)
             start = end
         return rows
 
@@ -38,44 +41,46 @@ class Block:
 def read_header(path: Path) -> list[str]:
     with path.open("rb") as file:
         line = _take_header(file, path)
-    return next(csv.reader([line.decode("utf-8")]), [])
+    try:
+        return next(csv.reader([line.removeprefix(BYTE_ORDER_MARK).decode("utf-8")]), [])
+    except csv.Error as error:
+        raise InputError(f"{path}, line 1: not a CSV header: {error}") from None
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """The rows after the header; the cuts depend on the bytes of the file only."""
-    with path.open("rb") as file:
-        line = 1 + _take_header(file, path).count(b"\n")
-        rest = b""
-        while True:
-            fresh = file.read(block_bytes)
-            data = rest + fresh
-            cut = _last_row_end(data) if fresh else len(data)
+    with path.open("rb", buffering=0) as file:
+        header = _take_header(file, path)
+        offset, line, size = len(header), 1 + header.count(b"\n"), block_bytes
+        while data := os.pread(file.fileno(), size, offset):
+            is_last = len(data) < size
+            has_quotes = b'"' in data
+            cut = len(data) if is_last else _last_row_end(data, has_quotes)
             if cut:
-                yield Block(data[:cut], line)
-                line += data.count(b"\n", 0, cut)
-            elif len(data) > LONGEST_ROW_BYTES:
+                yield Block(memoryview(data)[:cut], line, has_quotes)
+                offset, line, size = offset + cut, line + data.count(b"\n", 0, cut), block_bytes
+            elif size >= LONGEST_ROW_BYTES:
                 raise InputError(f"{path}, line {line}: a quote is opened here and not closed within 64 MiB")
-            if not fresh:
-                return
-            rest = data[cut:]
+            else:
+                size *= 2
 
 
 def _take_header(file: BinaryIO, path: Path) -> bytes:
-    """Reads the first line, quoted newlines included, and leaves the file behind it."""
-    line = file.readline(LONGEST_ROW_BYTES).removeprefix(_BYTE_ORDER_MARK)
-    while line.count(b'"') % 2:
+    """The first row as it stands, quoted newlines included."""
+    text = file.readline(LONGEST_ROW_BYTES)
+    start = len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0
+    while not (row := _ROW.match(text, start)):
         more = file.readline(LONGEST_ROW_BYTES)
-        if not more or len(line) > LONGEST_ROW_BYTES:
+        if not more and _ROW.match(text + b"\n", start):
+            return text
+        if not more or len(text) > LONGEST_ROW_BYTES:
             raise InputError(f"{path}, line 1: a quote is opened in the header and not closed")
-        line += more
-    return line
+        text += more
+    return text[: row.end()]
 
 
-def _last_row_end(data: bytes) -> int:
-    end = data.rfind(b"\n") + 1
-    if b'"' in data:
-        end = max(_row_ends(data), default=0)
-    return end
+def _last_row_end(data: bytes, has_quotes: bool) -> int:
+    return max(_row_ends(data), default=0) if has_quotes else data.rfind(b"\n") + 1
 
 
 def _row_ends(data: bytes) -> Iterator[int]:

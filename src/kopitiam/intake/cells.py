@@ -4,6 +4,7 @@ Arrow's own number parser is not asked before a pattern has matched: it takes `5
 """
 
 from collections.abc import Iterator
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
@@ -76,10 +77,10 @@ def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
         case Kind.INSTANT:
             # Without the length Arrow would take `2024-01-31` for midnight.
             _require_length(texts, len("2024-01-31 22:59:59"))
-            return texts.cast(pa.timestamp("s")).cast(pa.timestamp("us")).cast(AT_REST[kind])
+            return _from_year_one(texts.cast(pa.timestamp("s"))).cast(pa.timestamp("us")).cast(AT_REST[kind])
         case Kind.DATE:
             _require_length(texts, len("1988-09-25"))
-            return texts.cast(AT_REST[kind])
+            return _from_year_one(texts.cast(AT_REST[kind]))
         case Kind.TEXT:
             return texts
 
@@ -93,6 +94,14 @@ def _require_length(texts: pa.Array, length: int) -> None:
     spread = pc.min_max(pc.binary_length(texts)).as_py()
     if {spread["min"], spread["max"]} - {length, None}:
         raise pa.ArrowInvalid(f"not {length} characters")
+
+
+def _from_year_one(times: pa.Array) -> pa.Array:
+    """Arrow knows a year 0, which Python and the calendar do not."""
+    first = pc.min(times)
+    if first.is_valid and pc.less(first, pa.scalar(date.min, pa.date32()).cast(times.type)).as_py():
+        raise pa.ArrowInvalid("before the year 1")
+    return times
 
 
 def _integers(texts: pa.Array, decimal: pa.DataType, divisor: int) -> pa.Array:

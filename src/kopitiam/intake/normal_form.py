@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.tables import Column, Rejected, Table
-from kopitiam.intake.blocks import Block
+from kopitiam.intake.blocks import BYTE_ORDER_MARK, Block
 from kopitiam.intake.cells import bad_cells, convert, reason
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -60,14 +60,15 @@ class NormalForm:
             misfits.append(row.number - 1)
             return "skip"
 
+        data = block.data
+        if data[: len(BYTE_ORDER_MARK)] == BYTE_ORDER_MARK:  # Arrow drops one that begins its input
+            data = memoryview(BYTE_ORDER_MARK + data)
         read = pa.csv.read_csv(
-            pa.BufferReader(block.data),
+            pa.BufferReader(pa.py_buffer(data)),
             read_options=pa.csv.ReadOptions(
-                column_names=self._fields, use_threads=False, block_size=len(block.data) + 1
+                column_names=self._fields, use_threads=False, block_size=len(data) + 1
             ),
-            parse_options=pa.csv.ParseOptions(
-                newlines_in_values=b'"' in block.data, invalid_row_handler=note
-            ),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=block.has_quotes, invalid_row_handler=note),
             convert_options=pa.csv.ConvertOptions(
                 column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
             ),

@@ -1,11 +1,45 @@
-"""Where the chunk files of a run lie."""
+"""Where everything of a run lies below the home folder. Names come from closed sets, never from a client."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 
-def table_folder(landing: Path, table: str) -> Path:
-    return landing / f"table={table}"
+@dataclass(frozen=True)
+class Home:
+    path: Path
 
+    @property
+    def landing(self) -> Path:
+        return self.path / "landing"
 
-def chunk_path(landing: Path, table: str, shard: int, run: str, number: int) -> Path:
-    return table_folder(landing, table) / f"shard={shard}" / f"run={run}" / f"chunk-{number:05d}.parquet"
+    @property
+    def incoming(self) -> Path:
+        """Bodies that nobody has accepted yet; on the same file system as the landing."""
+        return self.path / "incoming"
+
+    def chunk(self, run: str, table: str, shard: int, number: int) -> Path:
+        return self.table_folder(run, table, shard) / f"chunk-{number:05d}.parquet"
+
+    def table_folder(self, run: str, table: str, shard: int) -> Path:
+        return self.landing / f"table={table}" / f"shard={shard}" / f"run={run}"
+
+    def rejected(self, run: str) -> Path:
+        """One CSV file for each chunk or client that set rows aside."""
+        return self.path / "rejected" / f"run={run}"
+
+    def results(self, run: str) -> Path:
+        return self.path / "results" / f"run={run}"
+
+    def attempt(self, run: str, attempt: str) -> Path:
+        return self.results(run) / f"attempt={attempt}"
+
+    def landing_folders(self, run: str) -> list[Path]:
+        return list(self.landing.glob(f"table=*/shard=*/run={run}"))
+
+    def run_folders(self, run: str) -> list[Path]:
+        """Everything that a run has on disk."""
+        return [*self.landing_folders(run), self.rejected(run), self.results(run)]
+
+    def runs_on_disk(self) -> set[str]:
+        patterns = ("landing/table=*/shard=*/run=*", "rejected/run=*", "results/run=*")
+        return {path.name.removeprefix("run=") for pattern in patterns for path in self.path.glob(pattern)}

@@ -1,5 +1,6 @@
 """Chunk files: Parquet that Spark reads natively, on disk for good before anybody is told, never changed."""
 
+import filecmp
 import os
 import uuid
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopitiam.contracts.tables import Table
+from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.tables import Kind, Table
 
 
 class AlreadyWritten(Exception):
@@ -21,7 +23,8 @@ def encode(table: Table, rows: pa.Table) -> bytes:
         rows,
         sink,
         row_group_size=max(rows.num_rows, 1),
-        compression="lz4",
+        # Random ids do not get smaller, they only take time.
+        compression={c.name: "none" if c.kind is Kind.TEXT else "lz4" for c in table.columns},
         use_dictionary=[column.name for column in table.columns if column.repeats],
         store_schema=False,
     )
@@ -30,33 +33,42 @@ def encode(table: Table, rows: pa.Table) -> bytes:
 
 def write_once(path: Path, data: bytes) -> bool:
     """Durable when it returns. False if these very bytes were there already."""
-    _make_folder(path.parent)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)  # unlike a rename, a link never replaces a file
-        except FileExistsError:
-            if path.read_bytes() == data:
-                return False
-            raise AlreadyWritten(str(path)) from None
+        return name_once(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+
+
+def name_once(synced: Path, path: Path) -> bool:
+    """Gives a synced file its name for good; the old name stays. False if the same bytes have it already."""
+    make_folder(path.parent)
+    crash_point("chunk.synced")
+    try:
+        os.link(synced, path)  # unlike a rename, a link never replaces a file
+    except FileExistsError:
+        if not filecmp.cmp(synced, path, shallow=False):
+            raise AlreadyWritten(str(path)) from None
+        sync_folder(path.parent)  # whoever wrote it may have died before this
+        return False
+    crash_point("chunk.named")
+    sync_folder(path.parent)
     return True
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     if not folder.is_dir():
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -19,7 +19,7 @@ STEPS = ("Q1 large sales", "Q2 products", "Q3 payment value", "Q4 customers")
 
 def answer(
     spark: SparkSession,
-    folders: dict[str, Path],
+    folders: dict[str, list[Path]],
     questions: Questions,
     scratch: Path,
     on_step: Callable[[str], None] = lambda _: None,

@@ -48,13 +48,16 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
     """
     with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
         coming = starter.submit(_start, options, workspace)
+        is_in_order = False
         try:
             yield coming
-            _stop(coming.result())
-        except BaseException:
-            logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would mourn its JVM at length
-            _kill(workspace)
-            raise
+            is_in_order = coming.done() and coming.exception() is None
+        finally:
+            if is_in_order:
+                _stop(coming.result())
+            else:
+                logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would mourn its JVM at length
+                _kill(workspace)
 
 
 def _start(options: SparkOptions, workspace: Path) -> SparkSession:

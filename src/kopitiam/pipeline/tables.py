@@ -21,9 +21,10 @@ def spark_schema(table: Table) -> t.StructType:
     return t.StructType([t.StructField(c.name, _TYPES[c.kind], c.is_optional) for c in table.columns])
 
 
-def read_table(spark: SparkSession, name: str, folder: Path) -> DataFrame:
-    """An absent folder is a table without rows."""
+def read_table(spark: SparkSession, name: str, folders: list[Path]) -> DataFrame:
+    """The Parquet files of the table in these folders; without any, a table without rows."""
     schema = spark_schema(TABLES[name])
-    if not folder.exists():
+    there = [str(folder) for folder in folders if folder.is_dir()]
+    if not there:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(str(folder)).select(*schema.fieldNames())
+    return spark.read.schema(schema).parquet(*there)

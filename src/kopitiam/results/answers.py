@@ -57,7 +57,7 @@ _ORDERS = {
     "2_1": ("year_month_created_at",),
     "2_2": ("year_month_created_at",),
     "3": ("year_half_created_at", "store_name", "store_id"),
-    "4": ("store_name", "birthdate", "user_id"),
+    "4": ("store_name", "birthdate", "user_id", "store_id"),
 }
 
 

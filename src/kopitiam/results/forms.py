@@ -26,12 +26,17 @@ def write_forms(out: Path, answers: AnswerSet, summary: Summary) -> None:
         "json": _write_json,
         "parquet": _write_parquet,
     }
+    (out / SUMMARY_FILE).unlink(missing_ok=True)  # an earlier run's
     for answer in ANSWERS.values():
         for form, write in writers.items():
-            with _replacing(out / Path(answer.csv_name).with_suffix(f".{form}")) as file:
+            with _replacing(out / form_name(answer, form)) as file:
                 write(file, answer, answers, summary)
     with _replacing(out / SUMMARY_FILE) as file:
         file.write(json.dumps(summary.to_dict(), indent=2).encode() + b"\n")
+
+
+def form_name(answer: Answer, form: str) -> str:
+    return f"results_query_{answer.name}.{form}"
 
 
 def _write_csv(file: BinaryIO, answer: Answer, answers: AnswerSet, _: Summary) -> None:

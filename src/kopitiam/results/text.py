@@ -48,7 +48,9 @@ def _csv_cell(text: pa.Array) -> pa.Array:
 
 def _json_value(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_date(column.type):
-        text = pa.array([json.dumps(value, ensure_ascii=False) for value in column.cast(pa.string()).to_pylist()])
+        text = pa.array(
+            [json.dumps(value, ensure_ascii=False) for value in column.cast(pa.string()).to_pylist()]
+        )
     else:
         text = plain_text(column)
     return pc.if_else(column.is_null(), "null", text)

@@ -57,7 +57,7 @@ def open_csv(origin: Path, scratch: Path) -> CsvFile:
         raise InputError(f"{origin}: not UTF-8 text") from None
     except (OSError, csv.Error) as error:
         raise InputError(f"{origin}: cannot be read: {error}") from None
-    return CsvFile(path, origin, tuple(header), has_quotes)
+    return CsvFile(path, origin, tuple(header), has_quotes or not is_regular)
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -99,5 +99,6 @@ def _starts_with_blank_line(path: Path) -> bool:
 def _regular_copy(origin: Path, scratch: Path) -> Path:
     copy = scratch / f"{len(list(scratch.glob('*.csv')))}.csv"
     with copy.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(_rows(origin))
+        # all cells in quotes: of its own accord the module leaves a lone carriage return bare
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(_rows(origin))
     return copy

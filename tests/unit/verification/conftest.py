@@ -1,7 +1,6 @@
-"""Folders of CSV files to check answers on: small ones made by hand, and the real sample."""
+"""Folders of CSV files to check answers on: small ones made by hand."""
 
 import csv
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,14 +57,3 @@ def write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path / "data")
-
-
-@pytest.fixture
-def real_sample() -> Path:
-    folder = Path(__file__).parents[4] / "shared" / "data" / "real-sample"
-    if not folder.is_dir():
-        reason = "the real sample is not beside the checkout (../shared/data/real-sample)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return folder

@@ -46,6 +46,7 @@ def test_folder_names_are_taken_literally(shop, tmp_path):
         (b"\r\n\nstore_id,store_name\n1,A\n", ["A"]),
         (b'store_id,"store_name"\n"1","A, B"\n2,"say ""hi"""\n', ["A, B", 'say "hi"']),
         (b'store_id,store_name\r\n1,"A\nB"\r\n2,"C\r\nD"\r\n', ["A\nB", "C\r\nD"]),
+        (b'store_id,store_name\n1,"A\rB"\n2,"\rC"\n', ["A\rB", "\rC"]),
         (b'store_id,store_name\n1,A "north" B\n2,"C" D\n', ['A "north" B', "C D"]),
         (b'store_id,store_name\n1, "A\n2,"",\n3,C\n', [' "A', "C"]),
         ("store_id,store_name\n1,Kopitiam 咖啡\n".encode(), ["Kopitiam 咖啡"]),

@@ -1,0 +1,56 @@
+"""`kopi serve`: the embedded service for several clients."""
+
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kopitiam.cli.options import Config
+from kopitiam.cli.signals import Terminated
+from kopitiam.contracts.config import load_settings
+
+
+def serve(
+    home: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where everything is kept [default: ~/.kopitiam].", show_default=False),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port; 0 takes a free one [default: 8440].", show_default=False),
+    ] = None,
+    config: Config = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what goes on, Spark included.")] = False,
+) -> None:
+    """Take uploads from many clients and answer them: gateway and pipeline in one process.
+
+    The home folder survives restarts, and so does every acknowledged chunk.
+
+    Examples:
+
+      kopi serve
+
+      kopi serve --home /srv/kopitiam --host 0.0.0.0 --port 8440
+    """
+    settings = load_settings(config).changed(home=home, host=host, port=port)
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415 - loads Spark
+    from kopitiam.service import service  # noqa: PLC0415
+
+    options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
+    try:
+        with service(settings, options) as served:
+            typer.echo(f"Kopitiam serves at {served.url}, home {settings.home}")
+            threading.Event().wait()
+    except Terminated:
+        typer.echo("Kopitiam has closed")

@@ -1,0 +1,235 @@
+"""One HTTP call to a gateway: tried again while the trouble may pass, told apart by kind when it does not.
+
+Every exception of the HTTP library and every refusal of the gateway becomes one of Kopitiam's own errors
+here, and nowhere else. Which calls there are is not known here.
+"""
+
+import copy
+import logging
+import math
+import os
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import httpx
+
+from kopitiam.client.refusals import refuse, said
+from kopitiam.contracts.errors import ConfigError, InputError, ServiceError, Unavailable
+
+PATIENCE_SECONDS = 120.0
+CONNECTIONS = 4
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 60.0
+_KEEP_ALIVE_SECONDS = 4.0  # below the 5 s after which common servers hang up, so as not to meet that
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_PIECE = 1 << 20
+_PASSING = frozenset({429, 502, 503, 504})
+_log = logging.getLogger(__name__)
+Made = TypeVar("Made")
+
+
+class _PassingError(Exception):
+    """Trouble that may be over soon."""
+
+    def __init__(self, what: str, wait_seconds: float = 0.0) -> None:
+        super().__init__(what)
+        self.wait_seconds = wait_seconds
+
+
+class Transport:
+    """Calls from any thread; connections are kept and shared. `sleep` and `clock` are given in tests."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str | None = None,
+        *,
+        connections: int = CONNECTIONS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        verify: bool | str | Path = True,
+        sleep: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.server = _checked_server(server)
+        self.connections = connections
+        self.clock = clock
+        self._token = _checked_token(token)
+        self._patience_seconds = patience_seconds
+        self._sleep = sleep
+        self._on_trouble = on_trouble
+        self._abandoned = threading.Event()
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            verify=_trust(verify) if self.server.startswith("https:") else False,  # costly to set up
+            limits=httpx.Limits(
+                max_keepalive_connections=connections + 2, keepalive_expiry=_KEEP_ALIVE_SECONDS
+            ),
+        )
+
+    def branch(self) -> "Transport":
+        """Shares the connections, but can be abandoned alone."""
+        branch = copy.copy(self)
+        branch._abandoned = threading.Event()
+        return branch
+
+    def abandon(self) -> None:
+        """Whoever waits for a better moment to try again gives up now."""
+        self._abandoned.set()
+
+    def close(self) -> None:
+        self.abandon()
+        self._http.close()
+
+    def call(
+        self, method: str, path: str, content: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        """The answer of a call that may safely be made twice."""
+
+        def attempt(timeout: httpx.Timeout) -> httpx.Response:
+            url = self._url(path)
+            response = self._http.request(method, url, content=content, headers=headers, timeout=timeout)
+            self._judge(response)
+            return response
+
+        return self._persist(attempt)
+
+    def fetch(self, path: str, target: Path) -> None:
+        """The answer as a file, which appears under its name only when it is whole."""
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+
+        def attempt(timeout: httpx.Timeout) -> None:
+            with self._http.stream("GET", self._url(path), timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                self._judge(response)
+                with temporary.open("wb") as file:
+                    for piece in response.iter_bytes(_PIECE):
+                        file.write(piece)
+
+        try:
+            self._persist(attempt)
+            temporary.replace(target)
+        except OSError as error:
+            raise InputError(f"{target}: cannot be written: {error.strerror}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def sleep(self, seconds: float) -> None:
+        if self._sleep is None:
+            self._abandoned.wait(seconds)
+        else:
+            self._sleep(seconds)
+
+    def _persist(self, attempt: Callable[[httpx.Timeout], Made]) -> Made:
+        begun = self.clock()
+        left = self._patience_seconds
+        pauses = _pauses()
+        for tries in count(1):
+            if self._abandoned.is_set():
+                raise Unavailable(f"{self.server}: not called any more")
+            try:
+                with _translated():
+                    return attempt(_timeout(left))
+            except _PassingError as trouble:
+                pause = max(next(pauses), trouble.wait_seconds)
+                left = begun + self._patience_seconds - self.clock() - pause
+                if left <= 0:
+                    raise Unavailable(
+                        f"{self.server} cannot be reached: {trouble}"
+                        f" (tried {tries} time{'s' if tries > 1 else ''} in {self.clock() - begun:.0f} s)"
+                    ) from None
+                _log.info("%s: %s; trying again in %.1f s", self.server, trouble, pause)
+                self._on_trouble(str(trouble))
+            self.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _judge(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        if response.status_code in _PASSING:
+            words = said(response.content, self._token)
+            raise _PassingError(f"{response.status_code}{words and ': '}{words}", _retry_after(response))
+        refuse(self.server, response.status_code, response.content, self._token)
+
+    def _url(self, path: str) -> str:
+        return f"{self.server}/api/v1{path}"
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Exceptions of the HTTP library, each as passing trouble or as what is really wrong."""
+    try:
+        yield
+    except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.DecodingError) as error:
+        raise ServiceError(f"the call failed: {type(error).__name__}") from None
+    except httpx.TransportError as error:
+        _require_trust(error)
+        raise _PassingError(str(error) or type(error).__name__) from None
+
+
+def _require_trust(error: httpx.TransportError) -> None:
+    """A certificate that is not trusted now will not be in a minute."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise ConfigError(f"the server's certificate is not trusted: {cause.verify_message}") from None
+        cause = cause.__cause__ or cause.__context__
+
+
+def _pauses() -> Iterator[float]:
+    """Twice as long each time, and never quite the same, so that many clients do not come back at once."""
+    for power in count():
+        longest = min(_FIRST_PAUSE * 2 ** min(power, 20), _LONGEST_PAUSE)
+        yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret
+
+
+def _timeout(left: float) -> httpx.Timeout:
+    return httpx.Timeout(min(_ANSWER_SECONDS, left), connect=min(_CONNECT_SECONDS, left), pool=None)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        seconds = float(response.headers.get("Retry-After", 0))
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+def _checked_server(server: str) -> str:
+    try:
+        url = httpx.URL(server)
+    except httpx.InvalidURL:
+        _refuse_server(server)
+    if url.userinfo:
+        raise ConfigError("server: a user or password in the address is not used; give a token")
+    if url.scheme not in {"http", "https"} or not url.host or url.query or url.fragment:
+        _refuse_server(server)
+    return str(url).rstrip("/")
+
+
+def _refuse_server(server: str) -> NoReturn:
+    raise ConfigError(f"server {server!r}: want an address such as http://127.0.0.1:8440")
+
+
+def _checked_token(token: str | None) -> str | None:
+    """The HTTP library would quote a token that it cannot send."""
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise ConfigError("the token has characters that cannot be sent; want letters, digits and signs only")
+    return token
+
+
+def _trust(verify: bool | str | Path) -> bool | ssl.SSLContext:
+    if isinstance(verify, bool):
+        return verify
+    try:
+        return ssl.create_default_context(cafile=verify)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{verify}: not a file of certificates: {error.strerror or error}") from None

@@ -1,0 +1,123 @@
+"""What gateway and client say to each other: the JSON of the HTTP calls under `/api/v1`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kopitiam.contracts.questions import Questions
+
+PARQUET = "application/vnd.apache.parquet"
+CSV = "text/csv"
+MOST_CHUNKS = 10_000_000
+LONGEST_LABEL = 200
+
+Number = Annotated[int, Field(ge=0, lt=MOST_CHUNKS)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+TableName = Literal["stores", "menu_items", "users", "transactions", "transaction_items"]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Asked(_Message):
+    """The parameters of the questions; what is left out keeps the gateway's default."""
+
+    years: tuple[int, int] | None = None
+    hours: tuple[str, str] | None = None
+    min_amount: Annotated[str, Field(max_length=40)] | None = None
+    top: int | None = None
+
+    def above(self, defaults: Questions) -> Questions:
+        return Questions.from_dict(defaults.to_dict() | self.model_dump(exclude_none=True))
+
+
+class OpenRun(_Message):
+    label: Annotated[str, Field(max_length=LONGEST_LABEL)] = ""
+    questions: Asked = Asked()
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class TableStatus(_Message):
+    chunks: int
+    rows: int
+    expected_chunks: int | None
+    expected_rows: int | None
+    sealed: bool
+    rejected: int
+
+
+class StageStatus(_Message):
+    expected: int | None
+    processed: int
+    rows: int
+
+
+class RunStatus(_Message):
+    run: str
+    label: str
+    state: str
+    questions: dict[str, Any]
+    created_at: float
+    finished_at: float | None
+    tables: dict[str, TableStatus]
+    stages: dict[str, dict[str, StageStatus]]
+    rejected: int
+    unmatched: int | None  # known when the run is done
+    unmatched_by_table: dict[str, int] | None
+    answers: dict[str, int] | None  # rows of each answer, when the run is done
+    error: str | None
+
+
+class RunList(_Message):
+    runs: list[RunStatus]
+    next: str | None  # the `before` of the next page
+
+
+class StoredChunk(_Message):
+    table: str
+    number: int
+    rows: int
+    rejected: int
+    digest: str  # hexadecimal SHA-256 of the body
+
+
+class DurableChunks(_Message):
+    """What need not be sent again."""
+
+    table: str
+    rows: int
+    chunks: list[StoredChunk]
+
+
+class End(_Message):
+    """END: how many chunks and rows the table has; `rejected` rows were set aside by the client."""
+
+    chunks: Count
+    rows: Count
+    rejected: Count = 0
+
+
+class Sealed(_Message):
+    table: str
+    state: str  # of the run
+
+
+class Problem(BaseModel):
+    """Every refusal: a word for programs, a sentence for people, and sometimes figures."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    error: str
+    message: str
+
+
+class Node(_Message):
+    name: str
+    kind: Literal["gateway", "pipeline", "monitor", "service"]
+    pid: int | None
+    url: str | None
+    state: Literal["starting", "alive", "dead", "stopped"]
+    since: float
+    epoch: int | None
+    leader: bool

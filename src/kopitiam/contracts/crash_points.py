@@ -1,0 +1,46 @@
+"""Named places where a process may be told to die, as if by kill -9, so that tests can kill it right there.
+
+`KOPI_CRASH_AT=<point>[:n]` arms one of them: the process dies when it passes there for the n-th time.
+"""
+
+import os
+import signal
+import threading
+
+from kopitiam.contracts.errors import ConfigError
+
+POINTS = {
+    "chunk.begun": "the body of a chunk is about to be received",
+    "chunk.received": "the body is in a temporary file, not yet checked",
+    "chunk.checked": "the body is sound, the file not yet synced",
+    "chunk.synced": "the temporary file is on disk, not yet under its name",
+    "chunk.named": "the file is under its name, the folder not yet synced",
+    "chunk.durable": "file and folder are on disk, the registry does not know",
+    "chunk.registered": "the registry has committed, the client has not heard",
+}
+
+_lock = threading.Lock()
+_passed = 0
+
+
+def armed_point(environment: dict[str, str] | None = None) -> tuple[str, int] | None:
+    text = (os.environ if environment is None else environment).get("KOPI_CRASH_AT")
+    if not text:
+        return None
+    point, _, nth = text.partition(":")
+    if point not in POINTS or (nth and not nth.isdigit()):
+        raise ConfigError(f"KOPI_CRASH_AT={text}: want one of {', '.join(POINTS)}, and perhaps :n")
+    return point, int(nth or 1)
+
+
+_armed = armed_point()
+
+
+def crash_point(point: str) -> None:
+    global _passed  # noqa: PLW0603 - counts over all threads of the process
+    if _armed is None or _armed[0] != point:
+        return
+    with _lock:
+        _passed += 1
+        if _passed == _armed[1]:
+            os.kill(os.getpid(), signal.SIGKILL)

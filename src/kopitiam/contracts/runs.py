@@ -1,0 +1,163 @@
+"""The life of a run: its states, the moves between them, and the records kept of it. No I/O.
+
+    open ──▶ sealed ──▶ final ──▶ done
+      └─────────┴─────────┴─────▶ failed, ended
+
+A run is *open* while chunks come in, *sealed* when all its tables have had their END, *final* while
+its answers are made, and then over: *done*, *failed* (it could not be right) or *ended* (by force).
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+RUN_ID = re.compile(r"[a-z0-9]{16,32}")
+
+
+class RunState(StrEnum):
+    OPEN = "open"
+    SEALED = "sealed"
+    FINAL = "final"
+    DONE = "done"
+    FAILED = "failed"
+    ENDED = "ended"
+
+    @property
+    def is_over(self) -> bool:
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: dict[RunState, frozenset[RunState]] = {
+    RunState.OPEN: frozenset({RunState.SEALED, RunState.FAILED, RunState.ENDED}),
+    RunState.SEALED: frozenset({RunState.FINAL, RunState.FAILED, RunState.ENDED}),
+    RunState.FINAL: frozenset({RunState.DONE, RunState.FAILED, RunState.ENDED}),
+    RunState.DONE: frozenset(),
+    RunState.FAILED: frozenset(),
+    RunState.ENDED: frozenset(),
+}
+OVER = tuple(state for state in RunState if state.is_over)
+
+
+def can_move(state: RunState, to: RunState) -> bool:
+    return to in TRANSITIONS[state]
+
+
+def new_run_id() -> str:
+    return secrets.token_hex(12)
+
+
+def is_run_id(text: str) -> bool:
+    """Only what passes may become part of a path or a message."""
+    return RUN_ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class Run:
+    run: str
+    label: str
+    state: RunState
+    questions: dict[str, Any]  # as Questions.to_dict() gives them
+    owner: str
+    shards: int
+    created_at: float
+    lease_expires_at: float
+    finished_at: float | None = None
+    error: str | None = None
+
+    @property
+    def cursor(self) -> tuple[float, str]:
+        """Where the next page of a listing begins."""
+        return self.created_at, self.run
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What is durable of a table, and what its END expects once it has come."""
+
+    chunks: int = 0
+    rows: int = 0
+    rejected: int = 0
+    expected_chunks: int | None = None
+    expected_rows: int | None = None
+    sealed: bool = False
+
+
+@dataclass(frozen=True)
+class ChunkRecord:
+    table: str
+    number: int
+    digest: str
+    rows: int
+    bytes: int
+    rejected: int
+    shard: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """A chunk as the pipeline finds it: by shard, in the order in which chunks became durable."""
+
+    shard: int
+    sequence: int
+    run: str
+    table: str
+    number: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """A run and its tables as they were at one moment; `version` grows with every change."""
+
+    run: Run
+    tables: dict[str, TableState]
+    version: int
+
+    @property
+    def chunks(self) -> int:
+        return sum(table.chunks for table in self.tables.values())
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables.values())
+
+    @property
+    def rejected(self) -> int:
+        return sum(table.rejected for table in self.tables.values())
+
+
+Span = tuple[int, int]  # from the first number to the last, both included
+
+
+def spans(numbers: Iterable[int]) -> tuple[Span, ...]:
+    """`1, 2, 3, 7` becomes `(1, 3), (7, 7)`."""
+    found: list[Span] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def gaps(durable: Sequence[Span], count: int) -> tuple[Span, ...]:
+    """What ordered spans leave out of the numbers from 0 to below `count`."""
+    missing: list[Span] = []
+    wanted = 0
+    for first, last in durable:
+        if wanted < min(first, count):
+            missing.append((wanted, min(first, count) - 1))
+        wanted = last + 1
+    if wanted < count:
+        missing.append((wanted, count - 1))
+    return tuple(missing)
+
+
+def beyond(durable: Sequence[Span], count: int) -> tuple[Span, ...]:
+    """What ordered spans hold from `count` on."""
+    return tuple((max(first, count), last) for first, last in durable if last >= count)

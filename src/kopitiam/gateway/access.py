@@ -1,0 +1,46 @@
+"""Who is calling: tokens, compared in constant time, and which runs a caller may see."""
+
+import hmac
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from kopitiam.contracts.config import GatewaySection
+from kopitiam.gateway.problems import Refusal
+
+ANYBODY = "anybody"
+ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Caller:
+    owner: str
+    is_admin: bool
+
+    @property
+    def sees(self) -> str | None:
+        """The owner whose runs the caller sees; None for all."""
+        return None if self.is_admin else self.owner
+
+    def may_see(self, owner: str) -> bool:
+        return self.is_admin or owner == self.owner
+
+
+class Access:
+    def __init__(self, settings: GatewaySection) -> None:
+        tokens = [(name, token.get_secret_value(), False) for name, token in settings.tokens.items()]
+        if admin := settings.admin_token.get_secret_value():
+            tokens.append((ADMIN, admin, True))
+        self._tokens = [(name, token.encode(), is_admin) for name, token, is_admin in tokens]
+
+    def caller(self, request: Request) -> Caller:
+        if not self._tokens:
+            return Caller(ANYBODY, is_admin=True)
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        found = None
+        for name, token, is_admin in self._tokens:  # all of them, so that time tells nothing
+            if hmac.compare_digest(token, given.strip().encode()):
+                found = Caller(name, is_admin)
+        if scheme.lower() != "bearer" or found is None:
+            raise Refusal(401, "unauthorized", "a valid token is needed: Authorization: Bearer <token>")
+        return found

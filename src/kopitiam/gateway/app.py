@@ -1,0 +1,53 @@
+"""The gateway as an ASGI application."""
+
+import os
+import shutil
+
+from fastapi import FastAPI
+
+from kopitiam import __version__
+from kopitiam.contracts.config import Settings
+from kopitiam.gateway import problems
+from kopitiam.gateway.access import Access
+from kopitiam.gateway.admission import Admission, Door
+from kopitiam.gateway.context import Gateway
+from kopitiam.gateway.examiners import Examiners
+from kopitiam.gateway.intake import Intake
+from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.routes import chunks, fleet, results, runs
+from kopitiam.landing.layout import Home
+from kopitiam.landing.writer import make_folder
+from kopitiam.registry.port import RegistryPort
+
+_EXAMINERS = max(2, os.cpu_count() or 1)
+
+
+def open_gateway(name: str, settings: Settings, registry: RegistryPort) -> Gateway:
+    """Takes up its own incoming folder; what an earlier life left there was never acknowledged."""
+    home, metrics = Home(settings.home), Metrics()
+    shutil.rmtree(home.incoming / name, ignore_errors=True)
+    make_folder(home.incoming / name)
+    intake = Intake(home, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
+    access, admission = Access(settings.gateway), Admission(settings.gateway.max_bodies)
+    return Gateway(name, settings, home, registry, intake, access, admission, metrics)
+
+
+def close_gateway(gateway: Gateway) -> None:
+    gateway.intake.examiners.close()
+    shutil.rmtree(gateway.home.incoming / gateway.name, ignore_errors=True)
+
+
+def build_app(gateway: Gateway) -> Door:
+    app = FastAPI(
+        title="Kopitiam",
+        version=__version__,
+        description="Exact answers about a coffee chain's sales.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.gateway = gateway
+    problems.install(app)
+    for routes in (runs, chunks, results, fleet):
+        app.include_router(routes.router)
+    return Door(app, gateway.admission)

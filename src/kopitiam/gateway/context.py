@@ -1,0 +1,73 @@
+"""What every call of one gateway works with, and the run that a call is about."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Request
+from starlette.concurrency import run_in_threadpool
+
+from kopitiam.contracts.api import Node, TableName
+from kopitiam.contracts.config import Settings
+from kopitiam.contracts.errors import RunNotFound
+from kopitiam.contracts.runs import Run, RunState
+from kopitiam.gateway.access import Access, Caller
+from kopitiam.gateway.admission import Admission
+from kopitiam.gateway.intake import Intake
+from kopitiam.gateway.metrics import Metrics
+from kopitiam.landing.layout import Home
+from kopitiam.registry.port import RegistryPort
+
+_RENEW_BELOW = 0.8  # of a lease: no write for every single call
+
+
+@dataclass
+class Gateway:
+    name: str
+    settings: Settings
+    home: Home
+    registry: RegistryPort
+    intake: Intake
+    access: Access
+    admission: Admission
+    metrics: Metrics
+    nodes: list[Node] = field(default_factory=list)
+
+    def renewed(self, run: Run) -> Run:
+        """Any call shows that the client lives."""
+        lease = self.settings.gateway.lease_seconds
+        if run.state is RunState.OPEN and run.lease_expires_at - time.time() < _RENEW_BELOW * lease:
+            self.registry.renew_lease(run.run, lease)
+        return run
+
+
+def _gateway(request: Request) -> Gateway:
+    return cast(Gateway, request.app.state.gateway)
+
+
+GatewayDep = Annotated[Gateway, Depends(_gateway)]
+
+
+async def _caller(request: Request, gateway: GatewayDep) -> Caller:
+    return gateway.access.caller(request)
+
+
+CallerDep = Annotated[Caller, Depends(_caller)]
+
+
+async def _run(
+    run: Annotated[str, Path(pattern="^[a-z0-9]{16,32}$")], gateway: GatewayDep, caller: CallerDep
+) -> Run:
+    """A run of somebody else is as good as none."""
+
+    def find() -> Run:
+        found = gateway.registry.get_run(run)
+        if not caller.may_see(found.owner):
+            raise RunNotFound(f"no run {run}")
+        return gateway.renewed(found)
+
+    return await run_in_threadpool(find)
+
+
+RunDep = Annotated[Run, Depends(_run)]
+TablePath = Annotated[TableName, Path(description="One of the five tables.")]

@@ -1,0 +1,131 @@
+"""Whether a body is sound, checked to the last value. Runs in a process of its own: see `examiners`.
+
+A malformed Parquet file may crash Arrow, and a small one may unfold to gigabytes.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kopitiam.contracts.api import CSV
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.money import DIGITS
+from kopitiam.contracts.tables import TABLES, Column, Kind, Table
+from kopitiam.intake.blocks import read_blocks, read_header
+from kopitiam.intake.normal_form import NormalForm
+from kopitiam.landing.quarantine import Quarantine
+from kopitiam.landing.writer import encode
+
+_BATCH_ROWS = 65_536
+_MOST_UNFOLDING = 8  # a sound chunk is at most this many times larger in memory than the largest body
+_NUMBERS = {Kind.ID: (0, 10 ** (DIGITS - 1)), Kind.COUNT: (1 - 10 ** (DIGITS - 1), 10 ** (DIGITS - 1))}
+_NUMBERS[Kind.MONEY] = (1 - 10**DIGITS, 10**DIGITS)
+_SECOND = 1_000_000
+
+
+class Unsound(Exception):
+    """The body is refused; the text says why."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to examine: paths are the gateway's own, never a client's."""
+
+    body: str
+    media_type: str
+    table: str
+    parquet: str  # where to write the normal form of a CSV body
+    rejected: str  # and the rows that were set aside
+    max_bytes: int
+    max_rows: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    rows: int = 0
+    rejected: int = 0
+    refusal: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(order: Order) -> Finding:
+    try:
+        if order.media_type == CSV:
+            return _normalize(order)
+        return Finding(_check_parquet(Path(order.body), TABLES[order.table], order))
+    except (Unsound, InputError) as refusal:
+        return Finding(refusal=str(refusal))
+    except MemoryError:
+        return Finding(refusal="needs more memory than a chunk may")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return Finding(refusal=f"cannot be read: {str(error).splitlines()[0]}")
+
+
+def _normalize(order: Order) -> Finding:
+    """A CSV body becomes the Parquet file that a client would have sent."""
+    body, table = Path(order.body), TABLES[order.table]
+    form = NormalForm(table, read_header(body), f"chunk of {table.name}")
+    parts, count = [table.schema.empty_table()], 0
+    with Quarantine(Path(order.rejected)) as quarantine:
+        for block in read_blocks(body):
+            normalized = form.normalize(block)
+            for rejected in normalized.rejected:
+                quarantine.add(table.name, rejected)
+            parts.append(normalized.rows)
+            count += normalized.rows.num_rows
+            if count > order.max_rows:
+                raise Unsound(f"more than {order.max_rows:,} rows in one chunk")
+        Path(order.parquet).write_bytes(encode(table, pa.concat_tables(parts)))
+        return Finding(count, quarantine.counts.total())
+
+
+def _check_parquet(path: Path, table: Table, order: Order) -> int:
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        if metadata.num_rows > order.max_rows:
+            raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are taken in one chunk")
+        if sum(group.total_byte_size for group in groups) > _MOST_UNFOLDING * order.max_bytes:
+            raise Unsound("unfolds to more than a chunk may")
+        _check_schema(file.schema_arrow, table)
+        rows = 0
+        for batch in file.iter_batches(_BATCH_ROWS):
+            batch.validate(full=True)
+            for column in table.columns:
+                _check_values(column, batch[column.name])
+            rows += batch.num_rows
+    if rows != metadata.num_rows:
+        raise Unsound(f"{rows:,} rows, though its footer says {metadata.num_rows:,}")
+    return rows
+
+
+def _check_schema(schema: pa.Schema, table: Table) -> None:
+    found = {field.name: field.type for field in schema}
+    wanted = {field.name: field.type for field in table.schema}
+    if len(found) != len(schema.names) or found != wanted:
+        spelled = ", ".join(f"{name}: {kind}" for name, kind in wanted.items())
+        raise Unsound(f"not the normal form of {table.name}; want the columns {spelled}")
+
+
+def _check_values(column: Column, values: pa.Array) -> None:
+    if values.null_count and not column.is_optional:
+        raise Unsound(f"{column.name} has empty values")
+    if column.kind in _NUMBERS:
+        least, beyond = _NUMBERS[column.kind]
+        spread = pc.min_max(values).as_py()
+        if spread["min"] is not None and not (least <= spread["min"] and spread["max"] < beyond):
+            raise Unsound(f"{column.name} has values out of range")
+    elif column.kind is Kind.TEXT:
+        if pc.min(pc.binary_length(values)).as_py() == 0:
+            raise Unsound(f"{column.name} has empty values")
+    elif column.kind is Kind.INSTANT:
+        micros = values.cast(pa.int64())
+        whole = pc.multiply(pc.divide(micros, _SECOND), _SECOND)
+        if not pc.all(pc.equal(micros, whole)).as_py() and len(values):
+            raise Unsound(f"{column.name} has fractions of a second")

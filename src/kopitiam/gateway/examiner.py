@@ -1,0 +1,37 @@
+"""One examiner process: orders come as JSON lines on standard input, findings go out the same way.
+
+It leaves when its input closes, so it never outlives its gateway.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+
+MEMORY_BYTES = 1 << 30
+
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # reserves no address space ahead
+
+from kopitiam.gateway.examination import Order, examine  # noqa: E402
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the gateway to handle
+    _bound_memory()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints stays out of the answers
+    for line in sys.stdin:
+        finding = examine(Order(**json.loads(line)))
+        answers.write(json.dumps(finding.to_dict()) + "\n")
+        answers.flush()
+
+
+def _bound_memory() -> None:
+    with open("/proc/self/statm") as statm:  # noqa: PTH123
+        in_use = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
+
+
+if __name__ == "__main__":
+    main()

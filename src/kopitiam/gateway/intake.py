@@ -1,0 +1,126 @@
+"""A chunk's way from a received body to an acknowledged one: checked, synced, named, registered, in this order."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kopitiam.contracts.api import CSV, StoredChunk
+from kopitiam.contracts.config import GatewaySection
+from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.errors import RunError
+from kopitiam.contracts.runs import Run
+from kopitiam.gateway.bodies import Body
+from kopitiam.gateway.examination import Order
+from kopitiam.gateway.examiners import Examiners
+from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.problems import Refusal
+from kopitiam.landing.layout import Home
+from kopitiam.landing.writer import AlreadyWritten, name_once
+from kopitiam.registry.port import Registered, RegistryPort
+
+
+@dataclass(frozen=True)
+class Intake:
+    home: Home
+    registry: RegistryPort
+    examiners: Examiners
+    metrics: Metrics
+    limits: GatewaySection
+
+    def accept(self, run: Run, table: str, number: int, body: Body) -> tuple[StoredChunk, bool]:
+        """The chunk, and whether it is new; when this returns, it is durable."""
+        crash_point("chunk.received")
+        parquet, rejected = body.path.with_suffix(".parquet"), body.path.with_suffix(".rejected")
+        try:
+            return self._accept(run, table, number, body, parquet, rejected)
+        finally:
+            for leftover in (parquet, rejected):
+                leftover.unlink(missing_ok=True)
+
+    def _accept(
+        self, run: Run, table: str, number: int, body: Body, parquet: Path, rejected: Path
+    ) -> tuple[StoredChunk, bool]:
+        limits = self.limits
+        with self._timed("check"):
+            order = Order(
+                str(body.path),
+                body.media_type,
+                table,
+                str(parquet),
+                str(rejected),
+                limits.max_chunk_bytes,
+                limits.max_chunk_rows,
+            )
+            finding = self.examiners.examine(order)
+        if finding.refusal is not None:
+            self.metrics.chunks.labels(table, "refused").inc()
+            raise Refusal(422, "unsound", f"{table} chunk {number}: {finding.refusal}")
+        crash_point("chunk.checked")
+        with self._timed("sync"):
+            if finding.rejected:
+                self._store(rejected, self.home.rejected(run.run) / f"{table}-{number:05d}.csv", table, number)
+            accepted = parquet if body.media_type == CSV else body.path
+            path = self.home.chunk(run.run, table, number % run.shards, number)
+            size = accepted.stat().st_size
+            is_new = self._store(accepted, path, table, number)
+        crash_point("chunk.durable")
+        with self._timed("register"):
+            try:
+                registered = self.registry.register_chunk(
+                    run.run,
+                    table,
+                    number,
+                    digest=body.digest,
+                    rows=finding.rows,
+                    bytes=size,
+                    rejected=finding.rejected,
+                )
+            except RunError:
+                if is_new:
+                    path.unlink(missing_ok=True)  # the run ended meanwhile, and its folder may be gone already
+                raise
+        crash_point("chunk.registered")
+        return self._acknowledge(registered, table, number, body)
+
+    def _store(self, file: Path, path: Path, table: str, number: int) -> bool:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        try:
+            return name_once(file, path)
+        except AlreadyWritten:
+            raise _conflict(table, number) from None
+
+    def _acknowledge(
+        self, registered: Registered, table: str, number: int, body: Body
+    ) -> tuple[StoredChunk, bool]:
+        self.metrics.chunks.labels(table, registered.outcome).inc()
+        if registered.outcome == "conflict":
+            raise _conflict(table, number)
+        chunk = registered.chunk
+        is_new = registered.outcome == "stored"
+        if is_new:
+            self.metrics.bytes.labels(table).inc(body.size)
+            self.metrics.rows.labels(table).inc(chunk.rows)
+            self.metrics.rejected.labels(table).inc(chunk.rejected)
+        stored = StoredChunk(
+            table=table, number=number, rows=chunk.rows, rejected=chunk.rejected, digest=chunk.digest
+        )
+        return stored, is_new
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.metrics.seconds.labels(step).observe(time.perf_counter() - begun)
+
+
+def _conflict(table: str, number: int) -> Refusal:
+    return Refusal(409, "conflict", f"{table} chunk {number} is there already with other bytes")

@@ -1,0 +1,125 @@
+"""Chunks: received, checked, made durable, acknowledged; and the END of a table."""
+
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Problem, Sealed, StoredChunk
+from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.runs import Run, RunState
+from kopitiam.gateway.bodies import receive
+from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
+from kopitiam.gateway.problems import Refusal
+from kopitiam.landing.writer import make_folder, write_once
+from kopitiam.registry.port import Ended
+
+router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _BINARY}}}
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem} for code in (400, 408, 409, 410, 413, 415, 422, 429)
+}
+_MOST_REJECTED_BYTES = 8 << 20
+
+
+@router.put(
+    "/chunks/{number}",
+    status_code=201,
+    response_model=StoredChunk,
+    openapi_extra=_BODY,
+    responses={200: {"model": StoredChunk}, **_REFUSALS},
+)
+async def put_chunk(
+    run: RunDep, table: TablePath, number: Annotated[Number, Path()], request: Request, gateway: GatewayDep
+) -> Response:
+    """Store a chunk: Parquet in normal form, or CSV with a header. 201 when durable, 200 if it was already."""
+    _require_taking(run)
+    limits = gateway.settings.gateway
+    with gateway.admission.body():
+        crash_point("chunk.begun")
+        path = gateway.home.incoming / gateway.name / f"{uuid.uuid4().hex}.body"
+        try:
+            body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
+            stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
+        finally:
+            path.unlink(missing_ok=True)
+    return JSONResponse(stored.model_dump(), 201 if is_new else 200)
+
+
+@router.get("/chunks")
+def durable_chunks(run: RunDep, table: TablePath, gateway: GatewayDep) -> DurableChunks:
+    """What is durable, and need not be sent again."""
+    chunks = [
+        StoredChunk(table=table, number=c.number, rows=c.rows, rejected=c.rejected, digest=c.digest)
+        for c in gateway.registry.chunks(run.run, table)
+    ]
+    return DurableChunks(table=table, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
+
+
+@router.post("/end", responses={409: {"model": Problem}, 410: {"model": Problem}})
+def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> Sealed:
+    """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing."""
+    ended = gateway.registry.end_table(run.run, table, end.chunks, end.rows, end.rejected)
+    if not ended.sealed:
+        raise _incomplete(table, ended)
+    return Sealed(table=table, state=gateway.registry.get_run(run.run).state.value)
+
+
+@router.put(
+    "/rejected",
+    status_code=204,
+    response_class=Response,
+    openapi_extra={"requestBody": {"required": True, "content": {CSV: _BINARY}}},
+    responses=_REFUSALS,
+)
+async def put_rejected(run: RunDep, table: TablePath, request: Request, gateway: GatewayDep) -> None:
+    """Keep the rows that the client set aside, for whoever looks at the run."""
+    _require_taking(run)
+    with gateway.admission.body():
+        path = gateway.home.incoming / gateway.name / f"{uuid.uuid4().hex}.rejected"
+        try:
+            limits = gateway.settings.gateway
+            body = await receive(request, path, _MOST_REJECTED_BYTES, limits.idle_seconds)
+            if body.media_type != CSV:
+                raise Refusal(415, "media_type", f"want {CSV}")
+            await run_in_threadpool(_keep_rejected, gateway, run, table, path.read_bytes())
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _keep_rejected(gateway: Gateway, run: Run, table: str, content: bytes) -> None:
+    target = gateway.home.rejected(run.run) / f"{table}-client.csv"
+    make_folder(target.parent)
+    target.unlink(missing_ok=True)
+    write_once(target, content)
+
+
+def _require_taking(run: Run) -> None:
+    if run.state.is_over or run.state is RunState.FINAL:
+        raise RunOver(f"run {run.run} is {run.state}: it takes no more")
+
+
+def _incomplete(table: str, ended: Ended) -> Refusal:
+    messages = {
+        "missing": "chunks are missing",
+        "extra": "there are more chunks than END says",
+        "rows_differ": "the rows do not add up",
+        "conflict": "END came before, with other figures",
+    }
+    error = "incomplete" if ended.outcome == "missing" else ended.outcome
+    return Refusal(
+        409,
+        error,
+        f"{table}: {messages[ended.outcome]}: {ended.chunks} chunks and {ended.rows} rows are durable, "
+        f"END says {ended.expected_chunks} and {ended.expected_rows}",
+        chunks=ended.chunks,
+        rows=ended.rows,
+        expected_chunks=ended.expected_chunks,
+        expected_rows=ended.expected_rows,
+        missing=[list(span) for span in ended.missing],
+        extra=[list(span) for span in ended.extra],
+    )

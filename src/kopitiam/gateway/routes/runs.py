@@ -1,0 +1,109 @@
+"""Runs: opened, listed, looked at, ended."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from kopitiam.contracts.api import OpenRun, RunList, RunStatus
+from kopitiam.contracts.runs import RunState
+from kopitiam.gateway.context import CallerDep, GatewayDep, RunDep
+from kopitiam.gateway.janitor import remove_files
+from kopitiam.gateway.problems import Refusal
+from kopitiam.gateway.status import run_status
+
+router = APIRouter(prefix="/api/v1", tags=["runs"])
+_LOOK_SECONDS = 0.25
+_SIGN_OF_LIFE_EVERY = 60  # looks
+
+
+@router.post("/runs", status_code=201, responses={200: {"model": RunStatus}})
+def open_run(wanted: OpenRun, gateway: GatewayDep, caller: CallerDep, response: Response) -> RunStatus:
+    """Open a run. The same idempotency key gives the same run again (200)."""
+    settings = gateway.settings
+    questions = wanted.questions.above(settings.questions.ask())
+    opened = gateway.registry.open_run(
+        questions.to_dict(),
+        wanted.label,
+        caller.owner,
+        idempotency_key=wanted.idempotency_key,
+        lease_seconds=settings.gateway.lease_seconds,
+        shards=settings.pipeline.shards,
+        max_open_runs=settings.gateway.max_open_runs,
+    )
+    status = run_status(gateway.registry, opened.run)
+    if any(table.chunks or table.sealed for table in status.tables.values()) or status.state != RunState.OPEN:
+        response.status_code = 200
+    return status
+
+
+@router.get("/runs")
+def list_runs(
+    gateway: GatewayDep,
+    caller: CallerDep,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[str | None, Query(max_length=100, description="`next` of the page before")] = None,
+) -> RunList:
+    """Runs, newest first."""
+    found = gateway.registry.list_runs(caller.sees, limit + 1, _cursor(before))
+    page = found[:limit]
+    more = len(found) > limit
+    cursor = page[-1].cursor if more else None
+    return RunList(
+        runs=[run_status(gateway.registry, run.run) for run in page],
+        next=f"{cursor[0]!r}~{cursor[1]}" if cursor else None,
+    )
+
+
+@router.get("/runs/{run}")
+def get_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
+    """State, progress, rejected and unmatched counts."""
+    return run_status(gateway.registry, run.run)
+
+
+@router.delete("/runs/{run}")
+def end_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
+    """Force End: the run takes no more chunks and leaves no files. One that is over stays as it is."""
+    if gateway.registry.force_end(run.run, "cancelled"):
+        remove_files(gateway.home, run.run)
+    return run_status(gateway.registry, run.run)
+
+
+@router.get(
+    "/runs/{run}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def watch_run(run: RunDep, gateway: GatewayDep) -> StreamingResponse:
+    """The run's status as server-sent events: at once, and again with every change, until it is over."""
+
+    async def events() -> AsyncIterator[str]:
+        seen, looks = -1, 0
+        while not gateway.admission.is_closing:
+            version = await run_in_threadpool(gateway.registry.version, run.run)
+            if version != seen:
+                status = await run_in_threadpool(run_status, gateway.registry, run.run)
+                yield f"event: status\ndata: {json.dumps(status.model_dump())}\n\n"
+                if RunState(status.state).is_over:
+                    return
+                seen = version
+            looks += 1
+            if not looks % _SIGN_OF_LIFE_EVERY:
+                yield ": still here\n\n"
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def _cursor(before: str | None) -> tuple[float, str] | None:
+    if before is None:
+        return None
+    moment, _, run = before.partition("~")
+    try:
+        return float(moment), run
+    except ValueError:
+        raise Refusal(422, "invalid", "before: want the `next` of the page before") from None

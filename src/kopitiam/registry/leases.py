@@ -1,0 +1,61 @@
+"""Leases with an epoch: who may act now, and proof for those who write that they still may. Each
+function is a part of a transaction.
+
+The row of a lease is never deleted, so that an epoch is never given twice.
+"""
+
+from sqlalchemy import ColumnElement, Connection, and_, case, or_, select, update
+
+from kopitiam.contracts.errors import StaleEpoch
+from kopitiam.registry.port import Fence
+from kopitiam.registry.schema import leases
+from kopitiam.registry.transactions import upsert
+
+NOBODY = ""
+
+
+def acquire(connection: Connection, name: str, holder: str, ttl_seconds: float, now: float) -> int | None:
+    if not holder:
+        raise ValueError("a lease wants a holder")
+    expires_at = now + ttl_seconds
+    is_ours = and_(leases.c.holder == holder, leases.c.expires_at > now)
+    taking = upsert(connection, leases).values(name=name, holder=holder, epoch=1, expires_at=expires_at)
+    epoch: int | None = connection.execute(
+        taking.on_conflict_do_update(
+            index_elements=[leases.c.name],
+            set_={
+                "holder": holder,
+                "expires_at": expires_at,
+                "epoch": case((is_ours, leases.c.epoch), else_=leases.c.epoch + 1),
+            },
+            where=or_(is_ours, leases.c.expires_at <= now),
+        ).returning(leases.c.epoch)
+    ).scalar_one_or_none()
+    return epoch
+
+
+def renew(connection: Connection, lease: Fence, holder: str, ttl_seconds: float, now: float) -> bool:
+    renewing = update(leases).where(_is_current(lease, now), leases.c.holder == holder)
+    return connection.execute(renewing.values(expires_at=now + ttl_seconds)).rowcount == 1
+
+
+def release(connection: Connection, lease: Fence, holder: str, now: float) -> bool:
+    releasing = update(leases).where(_is_current(lease, now), leases.c.holder == holder)
+    return connection.execute(releasing.values(holder=NOBODY, expires_at=0.0)).rowcount == 1
+
+
+def holds(connection: Connection, lease: Fence, now: float) -> bool:
+    return connection.scalar(select(leases.c.epoch).where(_is_current(lease, now))) is not None
+
+
+def guard(connection: Connection, fence: Fence | None, now: float) -> None:
+    """From here to the end of the transaction nobody can take the lease over."""
+    if fence is None:
+        return
+    query = select(leases.c.epoch).where(_is_current(fence, now))
+    if connection.scalar(query.with_for_update(read=True)) is None:
+        raise StaleEpoch(f"epoch {fence.epoch} of {fence.name} is over")
+
+
+def _is_current(lease: Fence, now: float) -> ColumnElement[bool]:
+    return and_(leases.c.name == lease.name, leases.c.epoch == lease.epoch, leases.c.expires_at > now)

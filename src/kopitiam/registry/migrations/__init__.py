@@ -1,0 +1,34 @@
+"""Brings a registry, new or old, to the tables that this version of Kopitiam expects."""
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, text
+
+from kopitiam.contracts.errors import RegistryUnavailable
+from kopitiam.registry.transactions import Transactions
+
+ONE_AT_A_TIME = 0x6B6F7069  # any number that other users of the same PostgreSQL do not lock
+
+
+def upgrade(engine: Engine) -> None:
+    """Safe to call from several processes at once: one of them migrates, the others wait for it."""
+    Transactions(engine).write(_upgrade)
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - takes a while to import, and is needed only here
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise RegistryUnavailable(
+            f"registry: made by another version of Kopitiam, and this one cannot use it: {error}"
+        ) from error

@@ -1,0 +1,9 @@
+"""Alembic runs this. It works in the transaction that `upgrade` has begun, and so all or nothing."""
+
+from alembic import context
+
+from kopitiam.registry.schema import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

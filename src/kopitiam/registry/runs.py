@@ -1,0 +1,192 @@
+"""Runs: opened, listed, moved from state to state, forgotten. Each function is a part of a transaction."""
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, tuple_, update
+
+from kopitiam.contracts.errors import (
+    IdempotencyConflict,
+    IllegalTransition,
+    RunNotFound,
+    RunOver,
+    TooManyRuns,
+)
+from kopitiam.contracts.runs import OVER, Run, RunState, can_move
+from kopitiam.contracts.tables import TABLES
+from kopitiam.registry.schema import chunks, owners, run_tables, runs
+from kopitiam.registry.transactions import upsert
+
+RUN_COLUMNS = tuple(
+    runs.c[name]
+    for name in (
+        "run", "label", "state", "questions", "owner", "shards",
+        "created_at", "lease_expires_at", "finished_at", "error",
+    )
+)  # fmt: skip
+LOCK = select(*RUN_COLUMNS).where(runs.c.run == bindparam("run")).with_for_update()
+
+
+def open_run(
+    connection: Connection, wanted: Run, key: str | None, lease_seconds: float, most: int | None
+) -> Run:
+    _wait_for_others_of(connection, wanted.owner)
+    if before := _opened_before(connection, wanted, key):
+        if (before.questions, before.label) != (wanted.questions, wanted.label):
+            raise IdempotencyConflict(f"key {key!r} opened run {before.run}, which asks for something else")
+        return before
+    if most is not None and _count_open(connection, wanted.owner) >= most:
+        raise TooManyRuns(f"{most} runs are open already, and no more are allowed at once")
+    connection.execute(
+        insert(runs).values(
+            run=wanted.run,
+            label=wanted.label,
+            state=wanted.state,
+            questions=json.dumps(wanted.questions, sort_keys=True),
+            owner=wanted.owner,
+            idempotency_key=key,
+            shards=wanted.shards,
+            created_at=wanted.created_at,
+            lease_seconds=lease_seconds,
+            lease_expires_at=wanted.lease_expires_at,
+            version=1,
+        )
+    )
+    connection.execute(
+        insert(run_tables),
+        [{"run": wanted.run, "table_name": table, "chunks": 0, "rows": 0, "rejected": 0} for table in TABLES],
+    )
+    return wanted
+
+
+def _wait_for_others_of(connection: Connection, owner: str) -> None:
+    """Two openings by one owner go one after the other, so that keys and limits hold."""
+    adding = upsert(connection, owners).values(owner=owner, runs_opened=1)
+    connection.execute(
+        adding.on_conflict_do_update(
+            index_elements=[owners.c.owner], set_={"runs_opened": owners.c.runs_opened + 1}
+        )
+    )
+
+
+def _opened_before(connection: Connection, wanted: Run, key: str | None) -> Run | None:
+    if key is None:
+        return None
+    query = select(*RUN_COLUMNS).where(runs.c.owner == wanted.owner, runs.c.idempotency_key == key)
+    found = connection.execute(query).one_or_none()
+    return _run(found) if found else None
+
+
+def _count_open(connection: Connection, owner: str) -> int:
+    query = select(func.count()).where(runs.c.owner == owner, runs.c.state == RunState.OPEN)
+    return connection.scalar(query) or 0
+
+
+def get_run(connection: Connection, run: str) -> Run:
+    found = connection.execute(select(*RUN_COLUMNS).where(runs.c.run == run)).one_or_none()
+    if found is None:
+        raise RunNotFound(f"no run {run}")
+    return _run(found)
+
+
+def locked(connection: Connection, run: str) -> Run:
+    """The run as it stays until this transaction ends. (SQLite's writers are alone anyway.)"""
+    found = connection.execute(LOCK, {"run": run}).one_or_none()
+    if found is None:
+        raise RunNotFound(f"no run {run}")
+    return _run(found)
+
+
+def list_runs(
+    connection: Connection, owner: str | None, limit: int, before: tuple[float, str] | None
+) -> list[Run]:
+    query = select(*RUN_COLUMNS).order_by(runs.c.created_at.desc(), runs.c.run.desc()).limit(limit)
+    if owner is not None:
+        query = query.where(runs.c.owner == owner)
+    if before is not None:
+        query = query.where(tuple_(runs.c.created_at, runs.c.run) < before)
+    return _all(connection, query)
+
+
+def runs_in(connection: Connection, states: tuple[RunState, ...]) -> list[Run]:
+    query = select(*RUN_COLUMNS).where(runs.c.state.in_(states))
+    return _all(connection, query.order_by(runs.c.created_at, runs.c.run))
+
+
+def count_runs(connection: Connection, state: RunState) -> int:
+    return connection.scalar(select(func.count()).where(runs.c.state == state)) or 0
+
+
+def expired_runs(connection: Connection, now: float) -> list[Run]:
+    query = select(*RUN_COLUMNS).where(runs.c.state == RunState.OPEN, runs.c.lease_expires_at <= now)
+    return _all(connection, query.order_by(runs.c.lease_expires_at, runs.c.run))
+
+
+def finished_before(connection: Connection, moment: float) -> list[Run]:
+    query = select(*RUN_COLUMNS).where(runs.c.state.in_(OVER), runs.c.finished_at < moment)
+    return _all(connection, query.order_by(runs.c.finished_at, runs.c.run))
+
+
+def version(connection: Connection, run: str) -> int:
+    found: int | None = connection.scalar(select(runs.c.version).where(runs.c.run == run))
+    if found is None:
+        raise RunNotFound(f"no run {run}")
+    return found
+
+
+def touch(connection: Connection, run: str, **changes: Any) -> None:
+    """Every change of a run or of what belongs to it goes through here, so that its version grows."""
+    connection.execute(update(runs).where(runs.c.run == run).values(version=runs.c.version + 1, **changes))
+
+
+def renew_lease(connection: Connection, run: str, expires_at: float) -> None:
+    if (state := locked(connection, run).state).is_over:
+        raise RunOver(f"run {run} is {state}")
+    connection.execute(update(runs).where(runs.c.run == run).values(lease_expires_at=expires_at))
+
+
+def move(connection: Connection, run: str, to: RunState, now: float, error: str | None = None) -> Run:
+    state = locked(connection, run).state
+    if not can_move(state, to):
+        raise IllegalTransition(f"run {run} is {state} and cannot become {to}")
+    touch(connection, run, state=to, error=error, finished_at=now if to.is_over else None)
+    return get_run(connection, run)
+
+
+def force_end(connection: Connection, run: str, reason: str, now: float, only_if_expired: bool) -> bool:
+    found = locked(connection, run)
+    is_alive = found.state is not RunState.OPEN or found.lease_expires_at > now
+    if found.state.is_over or (only_if_expired and is_alive):
+        return False
+    move(connection, run, RunState.ENDED, now, reason)
+    return True
+
+
+def forget_chunks(connection: Connection, run: str) -> None:
+    _want_over(locked(connection, run))
+    connection.execute(delete(chunks).where(chunks.c.run == run))
+
+
+def forget_run(connection: Connection, run: str) -> bool:
+    try:
+        _want_over(locked(connection, run))
+    except RunNotFound:
+        return False
+    connection.execute(delete(runs).where(runs.c.run == run))  # what belongs to it goes along
+    return True
+
+
+def _want_over(run: Run) -> None:
+    if not run.state.is_over:
+        raise IllegalTransition(f"run {run.run} is {run.state}: only a run that is over can be forgotten")
+
+
+def _all(connection: Connection, query: Select[Any]) -> list[Run]:
+    return [_run(row) for row in connection.execute(query)]
+
+
+def _run(row: Row[Any]) -> Run:
+    columns = row._asdict()
+    columns["state"] = RunState(columns["state"])
+    columns["questions"] = json.loads(columns["questions"])
+    return Run(**columns)

@@ -1,0 +1,132 @@
+"""The tables of the registry. What is here must equal what the migrations make; a test compares them.
+
+The chunks are their own log: `(shard, sequence)` is unique, and ordered as the chunks became durable.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+def _of_run() -> Column[str]:
+    return Column("run", Text, ForeignKey("runs.run", ondelete="CASCADE"), primary_key=True)
+
+
+owners = Table(
+    "owners",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("runs_opened", BigInteger, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("label", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("questions", Text, nullable=False),  # JSON
+    Column("owner", Text, nullable=False),
+    Column("idempotency_key", Text),
+    Column("shards", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("lease_seconds", Double, nullable=False),
+    Column("lease_expires_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Column("error", Text),
+    Column("claimed_by", Text),
+    Column("version", BigInteger, nullable=False),
+    UniqueConstraint("owner", "idempotency_key"),
+    Index(None, "created_at", "run"),
+    Index(None, "state"),
+)
+
+run_tables = Table(
+    "run_tables",
+    metadata,
+    _of_run(),
+    Column("table_name", Text, primary_key=True),
+    Column("chunks", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    Column("expected_chunks", BigInteger),
+    Column("expected_rows", BigInteger),
+    Column("sealed", Boolean, nullable=False, server_default=false()),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    _of_run(),
+    Column("table_name", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    UniqueConstraint("shard", "sequence"),
+)
+
+shard_counters = Table(
+    "shard_counters",
+    metadata,
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
+)
+
+shard_expectations = Table(
+    "shard_expectations",
+    metadata,
+    _of_run(),
+    Column("table_name", Text, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("chunks", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+)
+
+results = Table(
+    "results",
+    metadata,
+    _of_run(),
+    Column("attempt", Text, nullable=False),
+    Column("figures", Text, nullable=False),  # JSON
+    Column("published_at", Double, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires_at", Double, nullable=False),
+)
+
+readiness = Table(
+    "readiness",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("checks", BigInteger, nullable=False),
+)

@@ -1,0 +1,117 @@
+"""The tables of a run: what is durable of each, its END, and what every shard then has to process. Each
+function is a part of a transaction.
+"""
+
+from sqlalchemy import Connection, exists, func, insert, select, update
+
+from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.runs import Run, RunFigures, RunState, Span, TableState, beyond, gaps
+from kopitiam.contracts.tables import TABLES
+from kopitiam.registry.chunks import durable_spans
+from kopitiam.registry.port import Ended, EndOutcome
+from kopitiam.registry.runs import get_run, locked, move, touch, version
+from kopitiam.registry.schema import chunks, run_tables, shard_expectations
+
+STATE_COLUMNS = (
+    run_tables.c.chunks,
+    run_tables.c.rows,
+    run_tables.c.rejected,
+    run_tables.c.expected_chunks,
+    run_tables.c.expected_rows,
+    run_tables.c.sealed,
+)
+
+
+def table_states(connection: Connection, run: str) -> dict[str, TableState]:
+    get_run(connection, run)
+    query = select(run_tables.c.table_name, *STATE_COLUMNS).where(run_tables.c.run == run)
+    found = {row[0]: TableState(*row[1:]) for row in connection.execute(query)}
+    return {table: found[table] for table in TABLES}
+
+
+def figures(connection: Connection, run: str) -> RunFigures:
+    return RunFigures(get_run(connection, run), table_states(connection, run), version(connection, run))
+
+
+def end_table(
+    connection: Connection, run: str, table: str, expected: tuple[int, int], rejected: int, now: float
+) -> Ended:
+    """`expected` are the chunks and rows that END tells of, `rejected` the rows that never came in a chunk."""
+    found = locked(connection, run)
+    if found.state in (RunState.FAILED, RunState.ENDED):
+        raise RunOver(f"run {run} is {found.state}")
+    state = _state(connection, run, table)
+    if state.sealed:
+        is_same = (state.expected_chunks, state.expected_rows) == expected
+        return Ended("sealed" if is_same else "conflict", state.chunks, state.rows, *expected)
+    ended = _compare(durable_spans(connection, run, table), state, expected)
+    if ended.sealed:
+        _seal(connection, found, table, ended, rejected, now)
+    return ended
+
+
+def _state(connection: Connection, run: str, table: str) -> TableState:
+    query = select(*STATE_COLUMNS).where(run_tables.c.run == run, run_tables.c.table_name == table)
+    return TableState(*connection.execute(query).one())
+
+
+def _compare(durable: tuple[Span, ...], state: TableState, expected: tuple[int, int]) -> Ended:
+    expected_chunks, expected_rows = expected
+    missing, extra = gaps(durable, expected_chunks), beyond(durable, expected_chunks)
+    outcome: EndOutcome
+    if missing:
+        outcome = "missing"
+    elif extra:
+        outcome = "extra"
+    else:
+        outcome = "sealed" if state.rows == expected_rows else "rows_differ"
+    return Ended(outcome, state.chunks, state.rows, *expected, missing, extra)
+
+
+def _seal(connection: Connection, run: Run, table: str, ended: Ended, rejected: int, now: float) -> None:
+    connection.execute(
+        update(run_tables)
+        .where(run_tables.c.run == run.run, run_tables.c.table_name == table)
+        .values(
+            sealed=True,
+            expected_chunks=ended.expected_chunks,
+            expected_rows=ended.expected_rows,
+            rejected=run_tables.c.rejected + rejected,
+        )
+    )
+    _expect(connection, run, table)
+    unsealed = exists().where(run_tables.c.run == run.run, run_tables.c.sealed.is_(False))
+    if connection.scalar(select(unsealed)):
+        touch(connection, run.run)
+    else:
+        move(connection, run.run, RunState.SEALED, now)
+
+
+def _expect(connection: Connection, run: Run, table: str) -> None:
+    """Every shard learns what it will get, also if that is nothing, so that empty shards close too."""
+    query = (
+        select(chunks.c.shard, func.count(), func.sum(chunks.c.rows))
+        .where(chunks.c.run == run.run, chunks.c.table_name == table)
+        .group_by(chunks.c.shard)
+    )
+    durable = {shard: (count, int(rows)) for shard, count, rows in connection.execute(query)}
+    expected = [(shard, *durable.get(shard, (0, 0))) for shard in range(run.shards)]
+    connection.execute(
+        insert(shard_expectations),
+        [
+            {"run": run.run, "table_name": table, "shard": shard, "chunks": count, "rows": rows}
+            for shard, count, rows in expected
+        ],
+    )
+
+
+def expectations(connection: Connection, run: str) -> dict[str, dict[int, tuple[int, int]]]:
+    get_run(connection, run)
+    expected = shard_expectations.c
+    query = select(expected.table_name, expected.shard, expected.chunks, expected.rows)
+    by_table: dict[str, dict[int, tuple[int, int]]] = {}
+    for table, shard, count, rows in connection.execute(
+        query.where(expected.run == run).order_by(expected.table_name, expected.shard)
+    ):
+        by_table.setdefault(table, {})[shard] = (count, rows)
+    return by_table

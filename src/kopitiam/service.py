@@ -1,0 +1,110 @@
+"""Gateway and pipeline in one process, on one home folder that survives it."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from kopitiam.contracts.api import Node
+from kopitiam.contracts.config import Settings
+from kopitiam.contracts.errors import ConfigError, InputError
+from kopitiam.gateway.app import close_gateway, open_gateway
+from kopitiam.gateway.context import Gateway
+from kopitiam.gateway.janitor import keep_tidy
+from kopitiam.gateway.server import serving
+from kopitiam.landing.layout import Home
+from kopitiam.pipeline.session import SparkOptions, spark_session
+from kopitiam.pipeline.worker import Worker
+from kopitiam.registry.registry import open_registry
+
+GATEWAY, PIPELINE = "gateway-1", "pipeline-1"
+
+
+@dataclass(frozen=True)
+class Service:
+    url: str
+    session: Future[SparkSession]
+
+
+@contextlib.contextmanager
+def service(
+    settings: Settings,
+    options: SparkOptions,
+    on_step: Callable[[str, str], None] = lambda _run, _step: None,
+) -> Iterator[Service]:
+    """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again."""
+    with _home(settings.home) as scratch, contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
+        gateway = open_gateway(GATEWAY, settings, registry)
+        try:
+            with spark_session(options, scratch) as session:
+                worker = Worker(PIPELINE, registry, Home(settings.home), session, scratch, on_step)
+                with _threads(worker, gateway), serving(gateway) as url:
+                    gateway.nodes[:] = [_node(GATEWAY, "gateway", url), _node(PIPELINE, "pipeline", None)]
+                    yield Service(url, session)
+        finally:
+            close_gateway(gateway)
+
+
+@contextlib.contextmanager
+def _threads(worker: Worker, gateway: Gateway) -> Iterator[None]:
+    threads = [
+        threading.Thread(target=worker.work, name=PIPELINE, daemon=True),
+        threading.Thread(target=keep_tidy, args=(gateway, worker.stopping), name="janitor", daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        worker.stopping.set()
+        if worker.session.done() and worker.session.exception() is None:
+            with contextlib.suppress(Py4JError, OSError):
+                worker.session.result().sparkContext.cancelAllJobs()
+            for thread in threads:
+                thread.join()
+
+
+@contextlib.contextmanager
+def _home(home: Path) -> Iterator[Path]:
+    """The home is one process's own; gives a scratch folder in it that is empty at first and gone at last."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / "serve.lock").open("w")
+    except OSError as error:
+        raise InputError(f"{home}: cannot be used as home: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{home}: another kopi serve uses this home; choose another with --home") from None
+        scratch = home / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _node(name: str, kind: str, url: str | None) -> Node:
+    return Node.model_validate(
+        {
+            "name": name,
+            "kind": kind,
+            "pid": os.getpid(),
+            "url": url,
+            "state": "alive",
+            "since": time.time(),
+            "epoch": None,
+            "leader": False,
+        }
+    )

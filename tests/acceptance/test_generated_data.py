@@ -1,0 +1,90 @@
+"""Generated folders, analyzed in different ways; the independent checks agree with every one of them."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.pipeline.class_archive import archive_path
+from kopitiam.pipeline.java import find_java
+from kopitiam.synthetic import generate
+from oracle import plain_answers
+
+MATRIX = [(scale, seed) for scale in (0.0005, 0.002) for seed in (1, 2, 3)]
+SAMPLE = MATRIX if os.environ.get("KOPI_TEST_FULL") else random.Random(2024).sample(MATRIX, 1)
+
+
+def test_the_tiny_folder_is_answered_as_plain_python_does(
+    tiny_folder, tiny_analyzed, answers_in, is_verified
+):
+    assert tiny_analyzed.run.code == 0, tiny_analyzed.run.stderr
+    answers = answers_in(tiny_analyzed.out)
+    assert all(answers.values())
+    assert answers == plain_answers(tiny_folder, Questions())
+    assert is_verified(tiny_folder, tiny_analyzed.out)
+
+
+@pytest.mark.parametrize(("scale", "seed"), SAMPLE)
+def test_generated_folders_are_verified(kopi, is_verified, tmp_path, scale, seed):
+    generate(tmp_path / "data", scale, seed)
+    run = kopi("analyze", tmp_path / "data", "--out", tmp_path / "answers")
+    assert (run.code, run.stderr) == (0, "")
+    assert is_verified(tmp_path / "data", tmp_path / "answers")
+
+
+def test_other_questions_have_other_answers(analyze_tiny, tiny_folder, answers_in, is_verified):
+    tiny = analyze_tiny("--years", "2024", "--hours", "08:00-20:00", "--min-amount", "60.5", "--top", "5")
+    assert (tiny.run.code, tiny.run.stderr) == (0, "")
+    answers = answers_in(tiny.out)
+    assert answers == plain_answers(tiny_folder, Questions(2024, 2024, "08:00:00", "20:00:00", "60.5", 5))
+    assert len(answers["4"]) == 5 * len({store for store, _ in answers["4"]})
+    assert {month[:4] for month, *_ in answers["2_1"]} == {"2024"}
+    assert is_verified(tiny_folder, tiny.out)  # the summary says what was asked
+
+
+def test_the_time_zone_changes_nothing_and_json_is_for_scripts(analyze_tiny, tiny_analyzed, environment):
+    tiny = analyze_tiny("--json", env=environment | {"TZ": "Asia/Kuala_Lumpur"})
+    assert (tiny.run.code, tiny.run.stderr) == (0, "")
+    assert tiny.contents() == tiny_analyzed.contents()
+    assert tiny.summary() == tiny_analyzed.summary()
+    told = json.loads(tiny.run.stdout)
+    assert told["summary"].items() >= tiny.summary().items()
+    assert set(told["answers"]) == set(ANSWERS)
+    assert len(told["answers"]["4"]) == told["summary"]["answers"]["4"]
+
+
+def test_without_a_java_of_the_system_the_answers_are_the_same(analyze_tiny, tiny_analyzed, without_java):
+    tiny = analyze_tiny("--verbose", env=without_java)
+    assert tiny.run.code == 0, tiny.run.stderr
+    assert tiny.contents() == tiny_analyzed.contents()
+    assert "Spark" in tiny.run.stderr  # --verbose lets it speak
+
+
+def test_spark_is_silent_unless_asked(tiny_analyzed):
+    assert tiny_analyzed.run.stderr == ""
+    assert "WARN" not in tiny_analyzed.run.stdout
+
+
+@pytest.fixture
+def without_java(environment, tmp_path, monkeypatch):
+    """No Java of the system, and the class archive of another Java in the place of that of the one left."""
+    archive_of_another = archive_path(find_java(environment))
+    monkeypatch.setenv("KOPI_CACHE", str(tmp_path))
+    archive_path(find_java({})).symlink_to(archive_of_another)
+    environment.pop("JAVA_HOME", None)
+    commands = commands_but_java(environment["PATH"], tmp_path / "bin")
+    return environment | {"PATH": str(commands), "KOPI_CACHE": str(tmp_path)}
+
+
+def commands_but_java(path, folder):
+    """A folder with every other command of a PATH."""
+    folder.mkdir()
+    for place in filter(Path.is_dir, map(Path, path.split(os.pathsep))):
+        for command in place.iterdir():
+            link = folder / command.name
+            if command.name != "java" and not link.is_symlink():
+                link.symlink_to(command)
+    return folder

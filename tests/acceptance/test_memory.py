@@ -1,0 +1,45 @@
+"""The reading side keeps a few blocks in memory, never a table."""
+
+import subprocess
+import sys
+
+from kopitiam.synthetic import generate
+
+MOST_MB = 600
+READING = """
+import os, resource, sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kopitiam.client.chunks import in_order, read_chunks
+from kopitiam.client.folder import open_folder
+from kopitiam.contracts.tables import TABLES
+from kopitiam.landing.writer import encode, write_once
+
+folder, landing = open_folder(Path(sys.argv[1])), Path(sys.argv[2])
+
+def store(chunk):
+    write_once(landing / chunk.table.name / f"{chunk.number}.parquet", encode(chunk.table, chunk.rows))
+    return chunk.rows.num_rows
+
+cores = os.cpu_count() or 1
+with ThreadPoolExecutor(cores) as parsers, ThreadPoolExecutor(cores) as writers:
+    for name in TABLES:
+        print(name, sum(in_order(writers, store, read_chunks(folder, name, parsers, print), 4)))
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_reading_a_large_folder_stays_below_600_mb(tmp_path):
+    made = generate(tmp_path / "data", scale=0.1, seed=3)
+    done = subprocess.run(
+        [sys.executable, "-c", READING, tmp_path / "data", tmp_path / "landing"],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=True,
+    )
+    told = dict(line.split() for line in done.stdout.splitlines())
+    assert int(told["transactions"]) == made.rows["transactions"] == 1_460_000
+    assert int(told["transaction_items"]) == made.rows["transaction_items"]
+    assert int(told["peak"]) < MOST_MB

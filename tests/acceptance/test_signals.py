@@ -1,0 +1,119 @@
+"""A person changes their mind: kopi analyze ends at once, and leaves no process, no file, no stack trace."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+KOPI = Path(sys.executable).with_name("kopi")
+START_SECONDS = 120
+END_SECONDS = 10
+
+
+class Analysis:
+    """A running `kopi analyze`, known by a folder for temporary files that no other process has."""
+
+    def __init__(self, data, environment, temporary):
+        self.temporary = temporary
+        self._process = subprocess.Popen(
+            [KOPI, "analyze", data, "--out", temporary.with_name("answers")],
+            env=environment | {"TMPDIR": str(temporary)},
+            cwd=temporary.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_until(self, is_there):
+        poll_until(lambda: is_there(self) or self._process.poll() is not None, START_SECONDS)
+        assert self._process.poll() is None, self._process.communicate()[1]
+
+    def send(self, number, to_group):
+        (os.killpg if to_group else os.kill)(self._process.pid, number)
+
+    def end(self):
+        """Exit code, what stdout and stderr got; fails if the end is long in coming."""
+        stdout, stderr = self._process.communicate(timeout=END_SECONDS)
+        return self._process.returncode, stdout, stderr
+
+    def processes(self):
+        """All that it has started, wherever they have gone since."""
+        return [process for process in psutil.process_iter() if self._is_mine(process)]
+
+    def _is_mine(self, process):
+        try:
+            return process.environ().get("TMPDIR") == str(self.temporary)
+        except psutil.Error:
+            return False
+
+    def kill(self):
+        for process in self.processes():
+            process.kill()
+        self._process.communicate()
+
+
+def poll_until(is_true, seconds):
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def analysis(tiny_folder, environment, tmp_path):
+    (tmp_path / "temporary").mkdir()
+    running = Analysis(tiny_folder, environment, tmp_path / "temporary")
+    yield running
+    running.kill()
+
+
+def has_workspace(analysis):
+    return any(analysis.temporary.iterdir())
+
+
+def has_java(analysis):
+    return any("java" in process.name() for process in analysis.processes() if process.is_running())
+
+
+def has_taken_a_step(analysis):
+    """Spark has written what passes from one stage to the next."""
+    return any(analysis.temporary.glob("**/shuffle_*.data"))
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "moment", "code"),
+    [
+        (signal.SIGINT, False, has_workspace, 130),
+        (signal.SIGINT, True, has_java, 130),
+        (signal.SIGINT, False, has_taken_a_step, 130),
+        (signal.SIGTERM, False, has_java, 143),
+        (signal.SIGTERM, True, has_taken_a_step, 143),
+    ],
+    ids=[
+        "interrupted-before-java",
+        "group-interrupted-while-spark-starts",
+        "interrupted-after-a-step",
+        "terminated-while-spark-starts",
+        "group-terminated-after-a-step",
+    ],
+)
+def test_a_signal_ends_everything(analysis, number, to_group, moment, code):
+    analysis.wait_until(moment)
+    started = analysis.processes()
+
+    analysis.send(number, to_group)
+
+    found, stdout, stderr = analysis.end()
+    poll_until(lambda: not any(process.is_running() for process in started), END_SECONDS)
+    assert analysis.processes() == []
+    assert list(analysis.temporary.iterdir()) == []
+    assert (found, stdout) == (code, "")
+    assert "Traceback" not in stderr
+    assert len(stderr.splitlines()) <= 1

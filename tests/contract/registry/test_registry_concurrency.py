@@ -1,0 +1,209 @@
+"""Many writers at once, in threads and in processes of their own, one of them killed."""
+
+import multiprocessing
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kopitiam.contracts.errors import TableSealed
+from kopitiam.contracts.runs import LogEntry
+from kopitiam.registry import Registry, chunks, open_registry
+
+SPAWN = multiprocessing.get_context("spawn")
+PLENTY = 10**9
+SHARDS = 3
+
+
+@pytest.fixture
+def start() -> Any:
+    """Starts a function in a process of its own; what still lives after the test is killed."""
+    started: list[Any] = []
+
+    def starting(target: Callable[..., None], *args: Any) -> Any:
+        process = SPAWN.Process(target=target, args=args, daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield starting
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def join_all(processes: list[Any]) -> None:
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def register_many(url: str, home: Path, run: str, first: int, count: int) -> None:
+    registry = open_registry(url, home)
+
+    def register(number: int) -> None:
+        outcome = registry.register_chunk(run, "users", number, digest="d", rows=1, bytes=1, rejected=0)
+        assert outcome.outcome == "stored"
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(register, range(first, first + count)))
+    registry.close()
+
+
+def follow(registry: Registry, shard: int, total: int) -> list[LogEntry]:
+    """Reads as the pipeline does: only ever what comes after the last number seen."""
+    seen: list[LogEntry] = []
+    while len(seen) < total:
+        for entry in registry.read_log(shard, len(seen), 7, PLENTY):
+            assert entry.sequence == len(seen) + 1, "a number was not there when a larger one was"
+            seen.append(entry)
+    return seen
+
+
+def test_followers_of_the_log_miss_nothing_while_processes_and_threads_write(
+    registry, place, open_run, start
+) -> None:
+    own, theirs = open_run(shards=SHARDS), open_run(shards=SHARDS)
+    each = 60
+    writers = [start(register_many, place.url, place.home, run, 0, each) for run in (own, theirs)]
+    with ThreadPoolExecutor(SHARDS) as pool:
+        followers = [pool.submit(follow, registry, shard, each) for shard in range(SHARDS)]
+        register_many(place.url, place.home, theirs, each, each)
+        join_all(writers)
+        entries = [entry for follower in followers for entry in follower.result()]
+
+    assert Counter((entry.run, entry.number) for entry in entries) == Counter(
+        [(own, number) for number in range(each)] + [(theirs, number) for number in range(2 * each)]
+    )
+    assert [registry.last_sequence(shard) for shard in range(SHARDS)] == [each] * SHARDS
+    assert registry.end_table(own, "users", each, each).sealed
+    assert registry.end_table(theirs, "users", 2 * each, 2 * each).sealed
+
+
+def test_threads_of_one_process_write_without_gaps(registry, open_run, put) -> None:
+    run = open_run(shards=SHARDS)
+    with ThreadPoolExecutor(8) as pool:
+        followers = [pool.submit(follow, registry, shard, 40) for shard in range(SHARDS)]
+        list(pool.map(lambda number: put(run, number), range(40 * SHARDS)))
+        for follower in followers:
+            assert len({entry.number for entry in follower.result()}) == 40
+
+
+def test_the_same_chunk_from_ten_threads_is_stored_once(registry, open_run, put) -> None:
+    run = open_run()
+    ready = threading.Barrier(10)
+
+    def registering(_: int) -> str:
+        ready.wait()
+        return put(run, 0).outcome
+
+    with ThreadPoolExecutor(10) as pool:
+        assert Counter(pool.map(registering, range(10))) == {"stored": 1, "same": 9}
+    assert registry.table_states(run)["users"].rows == 10
+    assert registry.last_sequence(0) == 1
+
+
+def test_different_bytes_under_one_number_at_once_are_stored_once(registry, open_run, put) -> None:
+    run = open_run()
+    ready = threading.Barrier(6)
+
+    def registering(index: int) -> str:
+        ready.wait()
+        return put(run, 0, digest=str(index)).outcome
+
+    with ThreadPoolExecutor(6) as pool:
+        assert Counter(pool.map(registering, range(6))) == {"stored": 1, "conflict": 5}
+
+
+def test_an_end_and_a_late_chunk_never_both_succeed(registry, open_run, put) -> None:
+    for _ in range(15):
+        run = open_run()
+        put(run, 0)
+        ready = threading.Barrier(2)
+
+        def late_chunk(run: str = run, ready: threading.Barrier = ready) -> bool:
+            ready.wait()
+            try:
+                return put(run, 1).outcome == "stored"
+            except TableSealed:
+                return False
+
+        with ThreadPoolExecutor(1) as pool:
+            is_stored = pool.submit(late_chunk)
+            ready.wait()
+            ended = registry.end_table(run, "users", 1, 10)
+            assert ended.sealed is not is_stored.result()
+        assert ended.sealed or ended.extra == ((1, 1),)
+        assert registry.table_states(run)["users"].sealed is ended.sealed
+
+
+def test_the_ends_of_all_tables_at_once_seal_the_run_once(registry, open_run) -> None:
+    run = open_run()
+    tables = list(registry.table_states(run))
+    with ThreadPoolExecutor(len(tables)) as pool:
+        assert all(ended.sealed for ended in pool.map(lambda t: registry.end_table(run, t, 0, 0), tables))
+    assert registry.get_run(run).state == "sealed"
+
+
+def register_and_hang(url: str, home: Path, run: str, has_written: Any) -> None:
+    take_sequence = chunks.take_sequence
+
+    def take_and_hang(*args: Any) -> int:
+        take_sequence(*args)
+        has_written.set()
+        threading.Event().wait()
+        raise AssertionError("unreachable")
+
+    chunks.take_sequence = take_and_hang
+    open_registry(url, home).register_chunk(run, "users", 0, digest="d", rows=1, bytes=1, rejected=0)
+
+
+def test_a_writer_killed_in_its_transaction_leaves_no_trace(registry, place, open_run, put, start) -> None:
+    run = open_run()
+    has_written = SPAWN.Event()
+    writer = start(register_and_hang, place.url, place.home, run, has_written)
+    assert has_written.wait(60)
+    before = registry.figures(run)
+    assert (before.chunks, registry.last_sequence(0)) == (0, 0)  # readers neither see it nor wait for it
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(put, run, 0)
+        killed_at = time.monotonic()
+        writer.kill()
+        registered = waiting.result(20)
+    assert time.monotonic() - killed_at < 5
+    assert (registered.outcome, registered.chunk.sequence) == ("stored", 1)
+    assert registry.figures(run).chunks == 1
+
+
+def open_at_once(url: str, home: Path, ready: Any) -> None:
+    ready.wait()
+    registry = open_registry(url, home)
+    registry.check()
+    registry.close()
+
+
+def test_a_fresh_registry_may_be_opened_by_several_processes_at_once(place, start) -> None:
+    ready = SPAWN.Barrier(3)
+    join_all([start(open_at_once, place.url, place.home, ready) for _ in range(3)])
+
+
+def open_with_key(url: str, home: Path, ready: Any, opened: Any) -> None:
+    registry = open_registry(url, home)
+    ready.wait()
+    run = registry.open_run({}, "", "anna", idempotency_key="k", lease_seconds=60, shards=1)
+    opened.put(run.run)
+
+
+def test_a_key_used_by_several_processes_at_once_opens_one_run(registry, place, start) -> None:
+    ready, opened = SPAWN.Barrier(3), SPAWN.Queue()
+    processes = [start(open_with_key, place.url, place.home, ready, opened) for _ in range(3)]
+    runs = {opened.get(timeout=60) for _ in processes}
+    join_all(processes)
+    assert runs == {run.run for run in registry.list_runs(None, 10)}
+    assert len(runs) == 1

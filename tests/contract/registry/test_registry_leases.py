@@ -1,0 +1,84 @@
+"""Leases: one holder at a time, and an epoch that only grows."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+
+def test_a_free_lease_is_given_with_its_first_epoch(registry) -> None:
+    assert registry.acquire_lease("leader", "one", 10) == 1
+    assert registry.holds("leader", 1)
+
+
+def test_leases_of_different_names_have_nothing_to_do_with_each_other(registry) -> None:
+    assert registry.acquire_lease("leader", "one", 10) == 1
+    assert registry.acquire_lease("node/gateway-1", "other", 10) == 1
+
+
+def test_the_holder_keeps_its_epoch_and_others_wait(registry, clock) -> None:
+    assert registry.acquire_lease("leader", "one", 10) == 1
+    clock.advance(9)
+    assert registry.acquire_lease("leader", "other", 10) is None
+    assert registry.acquire_lease("leader", "one", 10) == 1
+    clock.advance(9)
+    assert registry.acquire_lease("leader", "other", 10) is None
+
+
+def test_an_expired_lease_is_taken_over_with_a_larger_epoch(registry, clock) -> None:
+    registry.acquire_lease("leader", "one", 10)
+    clock.advance(10)
+    assert not registry.holds("leader", 1)
+    assert registry.acquire_lease("leader", "other", 10) == 2
+    assert not registry.renew("leader", "one", 1, 10)
+    assert not registry.release("leader", "one", 1)
+    assert registry.holds("leader", 2)
+
+
+def test_whoever_let_its_lease_expire_gets_a_new_epoch(registry, clock) -> None:
+    registry.acquire_lease("leader", "one", 10)
+    clock.advance(10)
+    assert not registry.renew("leader", "one", 1, 10)
+    assert registry.acquire_lease("leader", "one", 10) == 2
+
+
+def test_a_renewed_lease_lasts(registry, clock) -> None:
+    registry.acquire_lease("leader", "one", 10)
+    clock.advance(9)
+    assert registry.renew("leader", "one", 1, 10)
+    assert not registry.renew("leader", "other", 1, 10)
+    clock.advance(9)
+    assert registry.holds("leader", 1)
+
+
+def test_a_released_lease_is_free_and_its_epoch_is_never_given_again(registry) -> None:
+    registry.acquire_lease("leader", "one", 10)
+    assert registry.release("leader", "one", 1)
+    assert not registry.holds("leader", 1)
+    assert registry.acquire_lease("leader", "other", 10) == 2
+
+
+def test_a_lease_has_a_holder(registry) -> None:
+    with pytest.raises(ValueError, match="holder"):
+        registry.acquire_lease("leader", "", 10)
+
+
+def test_epochs_strictly_increase_however_many_want_the_lease(registry) -> None:
+    epochs: list[int] = []
+    is_held = threading.Lock()
+
+    def taking_turns(holder: str) -> None:
+        turns = 0
+        while turns < 10:
+            if (epoch := registry.acquire_lease("leader", holder, 10)) is None:
+                continue
+            assert is_held.acquire(blocking=False), "two held the lease at once"
+            epochs.append(epoch)
+            is_held.release()
+            assert registry.release("leader", holder, epoch)
+            turns += 1
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(taking_turns, "abcde"))
+    assert epochs == sorted(set(epochs))
+    assert len(epochs) == 50

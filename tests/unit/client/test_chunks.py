@@ -1,0 +1,160 @@
+"""Rows cut into numbered chunks: the same whatever the blocks and the workers."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kopitiam.client import chunks as chunks_module
+from kopitiam.client.chunks import cut, in_order, read_chunks
+from kopitiam.client.folder import open_folder
+from kopitiam.contracts.tables import USERS
+from kopitiam.intake.blocks import read_blocks
+
+
+@pytest.fixture
+def users(sound_folder):
+    """Three files of users, 1 to 40, some of them with quotes, and four bad rows between them."""
+    lines = {number: f'{number},"1990-01-{number % 28 + 1:02}"' for number in range(1, 41)}
+    parts = {"202401": [], "202402": ["bad,", ",1990-01-01"], "202403": ["1,2,3", "7,1990-02-30"]}
+    for number, line in lines.items():
+        parts[f"20240{1 + (number - 1) // 15}"].append(line)
+    for month, rows in parts.items():
+        file = sound_folder / "users" / f"users_{month}.csv"
+        file.write_text("\n".join(["user_id,birthdate", *rows]), encoding="utf-8")
+    return open_folder(sound_folder)
+
+
+def chunks_of(folder, workers=2, chunk_rows=7, on_rejected=lambda _: None, on_bytes=lambda _: None):
+    with ThreadPoolExecutor(workers) as executor:
+        return list(read_chunks(folder, "users", executor, on_rejected, on_bytes, chunk_rows))
+
+
+def test_chunks_are_numbered_and_full_but_for_the_last(users):
+    chunks = chunks_of(users)
+    assert [chunk.number for chunk in chunks] == [0, 1, 2, 3, 4, 5]
+    assert [chunk.rows.num_rows for chunk in chunks] == [7, 7, 7, 7, 7, 5]
+    assert all(chunk.table is USERS and chunk.rows.schema == USERS.schema for chunk in chunks)
+    ids = [user for chunk in chunks for user in chunk.rows["user_id"].to_pylist()]
+    assert ids == list(range(1, 41))
+
+
+def test_rows_that_fill_the_last_chunk_leave_no_empty_one(users):
+    assert [chunk.rows.num_rows for chunk in chunks_of(users, chunk_rows=20)] == [20, 20]
+    assert [chunk.rows.num_rows for chunk in chunks_of(users, chunk_rows=1000)] == [40]
+
+
+def test_a_table_without_rows_has_no_chunks(sound_folder):
+    sound_folder.joinpath("users", "users_202401.csv").write_text("user_id,birthdate\n\n")
+    assert chunks_of(open_folder(sound_folder)) == []
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 17, 64, 1000])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_chunks_are_the_same_for_any_block_size_and_number_of_workers(
+    users, monkeypatch, block_bytes, workers
+):
+    plain = [chunk.rows.to_pylist() for chunk in chunks_of(users)]
+    monkeypatch.setattr(chunks_module, "read_blocks", partial(read_blocks, block_bytes=block_bytes))
+    assert [chunk.rows.to_pylist() for chunk in chunks_of(users, workers)] == plain
+
+
+@pytest.mark.parametrize("block_bytes", [1, 30, 4096])
+def test_rejected_rows_of_all_files_are_told_in_order(users, monkeypatch, block_bytes):
+    monkeypatch.setattr(chunks_module, "read_blocks", partial(read_blocks, block_bytes=block_bytes))
+    rejected = []
+    chunks_of(users, on_rejected=rejected.append)
+    assert [(row.file, row.line, row.reason) for row in rejected] == [
+        ("users/users_202402.csv", 2, "user_id 'bad' is not a whole number"),
+        ("users/users_202402.csv", 3, "user_id is empty"),
+        ("users/users_202403.csv", 2, "not 2 fields"),
+        ("users/users_202403.csv", 3, "birthdate '1990-02-30' is not a date like 1988-09-25"),
+    ]
+
+
+def test_all_bytes_after_the_headers_are_told(users):
+    told = []
+    chunks_of(users, on_bytes=told.append)
+    sizes = [file.stat().st_size - len("user_id,birthdate\n") for file in users.files["users"]]
+    assert sum(told) == sum(sizes)
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12))
+def test_cutting_keeps_all_rows_in_order(sizes, chunk_rows):
+    numbers = iter(range(sum(sizes)))
+    parts = [pa.table({"n": pa.array([next(numbers) for _ in range(size)], pa.int64())}) for size in sizes]
+    made = list(cut(parts, chunk_rows))
+    assert [n for part in made for n in part["n"].to_pylist()] == list(range(sum(sizes)))
+    assert all(part.num_rows == chunk_rows for part in made[:-1])
+    assert all(0 < part.num_rows <= chunk_rows for part in made[-1:])
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 4])
+def test_work_is_given_in_order_with_a_bounded_number_under_way(ahead):
+    drawn = []
+
+    def items():
+        for item in range(20):
+            drawn.append(item)
+            yield item
+
+    received = []
+    most = 0
+    with ThreadPoolExecutor(3) as workers:
+        for made in in_order(workers, lambda item: item * item, items(), ahead):
+            most = max(most, len(drawn) - len(received))
+            received.append(made)
+    assert received == [item * item for item in range(20)]
+    assert most == ahead
+
+
+def test_an_item_that_fails_raises_and_cancels_the_rest():
+    release = threading.Event()
+    ran = []
+
+    def work(item):
+        ran.append(item)
+        if item == 0:
+            raise ValueError("item 0")
+        release.wait(60)
+
+    with ThreadPoolExecutor(1) as workers:
+        try:
+            with pytest.raises(ValueError, match="item 0"):
+                list(in_order(workers, work, range(10), 4))
+        finally:
+            release.set()
+    assert set(ran) <= {0, 1}
+
+
+def test_leaving_early_cancels_the_rest():
+    release = threading.Event()
+    ran = []
+
+    def work(item):
+        ran.append(item)
+        if item:
+            release.wait(60)
+        return item
+
+    with ThreadPoolExecutor(1) as workers:
+        results = in_order(workers, work, range(10), 4)
+        try:
+            assert next(results) == 0
+            results.close()
+        finally:
+            release.set()
+    assert set(ran) <= {0, 1}
+
+
+def test_items_that_cannot_be_drawn_raise_and_cancel_the_rest():
+    def items():
+        yield 1
+        raise OSError("no more")
+
+    with ThreadPoolExecutor(1) as workers, pytest.raises(OSError, match="no more"):
+        list(in_order(workers, str, items(), 4))

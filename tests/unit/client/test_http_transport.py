@@ -1,0 +1,244 @@
+"""One call over a real socket: what is tried again, for how long, and what the rest becomes."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tiny_gateway import FakeTime, Fault, TinyGateway, serving
+
+from kopitiam.client.http import Transport
+from kopitiam.client.refusals import ConflictError, IncompleteError
+from kopitiam.contracts.errors import (
+    ConfigError,
+    InputError,
+    RunNotFound,
+    RunOver,
+    ServiceError,
+    TableSealed,
+    Unavailable,
+)
+
+TOKEN = "s3cret-token-of-the-north-branch"
+
+
+@pytest.fixture
+def gateway() -> Iterator[TinyGateway]:
+    with serving(TOKEN) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+def transport(gateway: TinyGateway, time: FakeTime) -> Iterator[Transport]:
+    transport = Transport(gateway.url, TOKEN, sleep=time.sleep, clock=time.clock, patience_seconds=120)
+    yield transport
+    transport.close()
+
+
+LIST = "/runs?limit=5"
+
+
+def test_a_sound_call_is_made_once_with_the_token(
+    gateway: TinyGateway, transport: Transport, time: FakeTime
+) -> None:
+    assert transport.call("GET", LIST).json() == {"runs": [], "next": None}
+    assert gateway.calls == ["GET /api/v1/runs"]
+    assert gateway.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+    assert time.slept == []
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_passing_refusals_are_tried_again(
+    gateway: TinyGateway, transport: Transport, time: FakeTime, status: int
+) -> None:
+    gateway.faults.append(Fault("GET", times=3, status=status))
+    transport.call("GET", LIST)
+    assert len(gateway.calls) == 4
+    assert len(time.slept) == 3
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_connection_that_breaks_is_tried_again(
+    gateway: TinyGateway, transport: Transport, is_stored: bool
+) -> None:
+    gateway.faults.append(Fault("GET", times=2, is_stored=is_stored))
+    transport.call("GET", LIST)
+    assert len(gateway.calls) == 3
+
+
+def test_retry_after_is_waited_for(gateway: TinyGateway, transport: Transport, time: FakeTime) -> None:
+    gateway.faults.append(Fault("GET", times=2, status=503, retry_after=7))
+    transport.call("GET", LIST)
+    assert time.slept == [7, 7]
+
+
+def test_pauses_grow_with_jitter_up_to_a_bound(
+    gateway: TinyGateway, transport: Transport, time: FakeTime
+) -> None:
+    gateway.faults.append(Fault("GET", times=10, status=503))
+    transport.call("GET", LIST)
+    for pause, longest in zip(time.slept, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5], strict=True):
+        assert longest / 2 <= pause <= longest
+
+
+def test_patience_ends_within_its_bound(gateway: TinyGateway, transport: Transport, time: FakeTime) -> None:
+    gateway.faults.append(Fault("GET", times=1000, status=503))
+    with pytest.raises(
+        Unavailable, match=r"cannot be reached: 503: told to fail \(tried \d+ times in 11\d s\)"
+    ):
+        transport.call("GET", LIST)
+    assert time.now <= 120
+
+
+def test_a_retry_after_beyond_the_patience_is_not_waited_for(
+    gateway: TinyGateway, transport: Transport, time: FakeTime
+) -> None:
+    gateway.faults.append(Fault("GET", status=503, retry_after=3600))
+    with pytest.raises(Unavailable):
+        transport.call("GET", LIST)
+    assert time.slept == []
+
+
+def test_nobody_at_the_address_is_unavailable(
+    gateway: TinyGateway, transport: Transport, time: FakeTime
+) -> None:
+    gateway.stop()
+    with pytest.raises(Unavailable):
+        transport.call("GET", LIST)
+    assert 100 < time.now <= 120
+    gateway.start()
+
+
+def test_a_gateway_that_comes_back_on_its_port_is_found_again(
+    gateway: TinyGateway, transport: Transport, time: FakeTime
+) -> None:
+    transport.call("GET", LIST)
+    gateway.stop()
+    time.on_sleep = lambda: gateway.start() if len(time.slept) == 4 else None
+    transport.call("GET", LIST)
+    assert len(time.slept) == 4
+
+
+def test_an_abandoned_branch_gives_up_and_leaves_the_rest_alone(
+    gateway: TinyGateway, transport: Transport, time: FakeTime
+) -> None:
+    gateway.faults.append(Fault("GET", times=2, status=503))
+    branch = transport.branch()
+    time.on_sleep = branch.abandon
+    with pytest.raises(Unavailable):
+        branch.call("GET", LIST)
+    assert len(time.slept) == 1
+    transport.call("GET", LIST)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (401, "unauthorized", ConfigError),
+        (403, "forbidden", ConfigError),
+        (404, "not_found", RunNotFound),
+        (409, "conflict", ConflictError),
+        (409, "incomplete", IncompleteError),
+        (409, "sealed", TableSealed),
+        (410, "over", RunOver),
+        (413, "too_large", InputError),
+        (415, "unsupported", InputError),
+        (422, "invalid", InputError),
+        (400, "bad", ServiceError),
+        (500, "internal", ServiceError),
+    ],
+)
+def test_a_refusal_that_will_not_pass_is_raised_at_once(
+    gateway: TinyGateway, transport: Transport, time: FakeTime, status: int, error: str, kind: type[Exception]
+) -> None:
+    gateway.faults.append(Fault("GET", status=status, error=error))
+    with pytest.raises(kind, match="told to fail"):
+        transport.call("GET", LIST)
+    assert time.slept == []
+
+
+def test_a_wrong_token_is_the_users_configuration(gateway: TinyGateway) -> None:
+    transport = Transport(gateway.url, "another")
+    with pytest.raises(ConfigError, match="no such token"):
+        transport.call("GET", LIST)
+    transport.close()
+
+
+def test_an_answer_that_is_no_gateways_is_said_to_be_so(gateway: TinyGateway, transport: Transport) -> None:
+    gateway.faults.append(Fault("GET", status=404, body=b"<html>"))
+    with pytest.raises(ServiceError, match="not as a Kopitiam gateway"):
+        transport.call("GET", LIST)
+
+
+def test_the_token_is_in_no_log_and_no_error(
+    gateway: TinyGateway, transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    texts = []
+    for fault in (
+        Fault("GET", status=401, error=TOKEN),
+        Fault("GET", times=99, status=503),
+        Fault("GET", 99),
+    ):
+        gateway.faults = [fault]
+        with pytest.raises((ConfigError, Unavailable)) as caught:
+            transport.call("GET", LIST)
+        texts.append(f"{caught.value!r} {caught.value}")
+    assert TOKEN not in caplog.text + "".join(texts) + repr(transport)
+
+
+def test_a_token_that_the_gateway_repeats_is_blotted_out(gateway: TinyGateway, transport: Transport) -> None:
+    with pytest.raises(RunNotFound) as caught:
+        transport.call("GET", f"/{TOKEN}")
+    assert TOKEN not in str(caught.value)
+    assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["two words", "line\nbreak", "naïve"])
+def test_a_token_that_cannot_be_sent_is_refused_without_being_quoted(token: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Transport("http://127.0.0.1:1", token)
+    assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "server", ["", "localhost:8440", "ftp://x", "http://", "http://a:1/?q=1", "http://[::1"]
+)
+def test_a_server_that_is_no_address_is_refused(server: str) -> None:
+    with pytest.raises(ConfigError, match="want an address"):
+        Transport(server)
+
+
+def test_a_password_in_the_address_is_refused_without_being_quoted() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Transport("http://me:hush@example.org")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="certificates"):
+        Transport("https://127.0.0.1:1", verify=tmp_path / "none.pem")
+
+
+def test_a_file_is_fetched_whole_or_not_at_all(
+    gateway: TinyGateway, transport: Transport, tmp_path: Path
+) -> None:
+    gateway.faults.append(Fault("GET", times=2, is_stored=True))
+    transport.fetch(LIST, tmp_path / "list.json")
+    assert (tmp_path / "list.json").read_bytes() == b'{"runs":[],"next":null}'
+    gateway.faults.append(Fault("GET", status=410, error="over"))
+    with pytest.raises(RunOver):
+        transport.fetch(LIST, tmp_path / "other.json")
+    assert [file.name for file in tmp_path.iterdir()] == ["list.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_input(
+    gateway: TinyGateway, transport: Transport, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        transport.fetch(LIST, tmp_path / "nowhere" / "list.json")

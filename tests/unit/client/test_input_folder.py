@@ -1,0 +1,176 @@
+"""A folder of exports: what belongs to which table, and flaws of structure by file and line."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kopitiam.client import folder as folder_module
+from kopitiam.client.folder import check_structure, open_folder
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.tables import TABLES
+
+NOBODY = 65534
+LOOK = f"""
+import os
+from pathlib import Path
+from kopitiam.client.folder import check_structure, open_folder
+from kopitiam.contracts.errors import InputError
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid({NOBODY})
+    os.setuid({NOBODY})
+try:
+    check_structure(open_folder(Path("exports")))
+except InputError as error:
+    print(error)
+"""
+
+
+def refusal(path):
+    with pytest.raises(InputError) as refused:
+        check_structure(open_folder(path))
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_sound_folder_is_opened_with_all_its_files(sound_folder):
+    folder = open_folder(sound_folder)
+    checked = []
+    check_structure(folder, checked.append)
+    assert set(folder.files) == set(TABLES)
+    assert sum(checked) == folder.total_bytes == sum(p.stat().st_size for p in sound_folder.rglob("*.csv"))
+
+
+def test_folders_may_be_numbered_and_other_things_stand_beside_them(sound_folder):
+    sound_folder.joinpath("transactions").rename(sound_folder / "4.transactions")
+    sound_folder.joinpath("stores").rename(sound_folder / "02. stores")
+    sound_folder.joinpath("vouchers").mkdir()
+    sound_folder.joinpath("users_old").mkdir()
+    sound_folder.joinpath("users.csv").write_text("not looked at")
+    sound_folder.joinpath("4.transactions", "notes.csv").write_text("not looked at")
+    sound_folder.joinpath("4.transactions", "transactions_202401.csv.bak").write_text("not looked at")
+    folder = open_folder(sound_folder)
+    assert folder.shown(folder.files["transactions"][0]) == "4.transactions/transactions_202401.csv"
+    assert folder.shown(folder.files["stores"][0]) == "02. stores/stores.csv"
+    assert [len(files) for files in folder.files.values()] == [1] * len(TABLES)
+
+
+def test_files_of_a_table_come_in_order_of_name(sound_folder):
+    for month in ("202403", "202312", "202402"):
+        sound_folder.joinpath("users", f"users_{month}.csv").write_text("user_id,birthdate\n")
+    names = [file.name for file in open_folder(sound_folder).files["users"]]
+    assert names == [f"users_{month}.csv" for month in ("202312", "202401", "202402", "202403")]
+
+
+def test_a_file_name_that_is_not_utf8_can_still_be_shown(sound_folder):
+    odd = sound_folder / "users" / os.fsdecode(b"users_a\xf1o.csv")
+    odd.write_text("user_id,birthdate\n")
+    folder = open_folder(sound_folder)
+    assert folder.shown(folder.files["users"][-1]).encode() == "users/users_a\ufffdo.csv".encode()
+
+
+def test_a_header_without_rows_is_sound(sound_folder):
+    sound_folder.joinpath("users", "users_202401.csv").write_text("user_id,birthdate")
+    folder = open_folder(sound_folder)
+    check_structure(folder)
+    assert folder.files["users"][0].stat().st_size == 17
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: no such folder"
+
+
+def test_a_file_in_place_of_the_folder_is_refused(sound_folder):
+    file = sound_folder / "stores" / "stores.csv"
+    assert refusal(file) == f"{file}: is a file, not a folder"
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    assert refusal(tmp_path).startswith(f"{tmp_path}: the folder is empty; want folders stores, menu_items")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_missing_table_is_refused_by_name(sound_folder, table):
+    sound_folder.joinpath(table).rename(sound_folder / "else")
+    assert refusal(sound_folder).startswith(f"{sound_folder}: no table {table}; want a folder {table}/")
+
+
+def test_a_table_that_is_there_twice_is_refused(sound_folder):
+    sound_folder.joinpath("3.users").mkdir()
+    assert refusal(sound_folder) == f"{sound_folder}: table users is there twice: 3.users/ and users/"
+
+
+def test_a_table_without_csv_files_is_refused(sound_folder):
+    sound_folder.joinpath("users", "users_202401.csv").rename(sound_folder / "users" / "people.csv")
+    assert refusal(sound_folder).startswith(f"{sound_folder / 'users'}: no CSV file here; want users.csv")
+
+
+def test_a_link_that_leads_nowhere_is_refused(sound_folder):
+    link = sound_folder / "users" / "users_202402.csv"
+    link.symlink_to("gone.csv")
+    assert refusal(sound_folder) == f"{link}: cannot be read: No such file or directory"
+
+
+def test_a_folder_in_place_of_a_file_is_refused(sound_folder):
+    odd = sound_folder / "users" / "users_202402.csv"
+    odd.mkdir()
+    assert refusal(sound_folder) == f"{odd}: cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", ": the file is empty, without even a header line"),
+        (b"user_id,born\n1,\n", ", line 1: no column birthdate (found: user_id, born)"),
+        (b"\n\n", ", line 1: no column user_id, birthdate (found: )"),
+        (b"user_id,birthdate,user_id\n1,,1\n", ", line 1: column user_id is there twice"),
+        (b"user_id,birthdate\n1,\n\x00\x01", ", line 3: a binary file, not CSV"),
+        (b"user_id,birthdate\n1,\n2,Jos\xe9\n3,\n", ", line 3: not UTF-8 text; save the file as UTF-8"),
+        (b"user_id,n\xe9\n", ", line 1: not UTF-8 text; save the file as UTF-8"),
+        ("user_id,birthdate\n1,é".encode()[:-1], ", line 2: not UTF-8 text: it ends inside a character"),
+    ],
+)
+@pytest.mark.parametrize("scan_bytes", [1, 5, 1 << 20])
+def test_a_flaw_in_a_file_is_refused_with_file_and_line(
+    sound_folder, monkeypatch, content, complaint, scan_bytes
+):
+    monkeypatch.setattr(folder_module, "_SCAN_BYTES", scan_bytes)
+    sound_folder.joinpath("users", "users_202402.csv").write_bytes(content)
+    assert refusal(sound_folder) == f"users/users_202402.csv{complaint}"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [(b"\x89PNG\r\n\x1a\n\x00\x00", 3), ("user_id,birthdate\n".encode("utf-16"), 1)]
+)
+def test_pictures_and_wide_characters_are_refused_as_binary(sound_folder, content, line):
+    sound_folder.joinpath("users", "users_202402.csv").write_bytes(content)
+    assert refusal(sound_folder) == f"users/users_202402.csv, line {line}: a binary file, not CSV"
+
+
+@pytest.mark.parametrize("scan_bytes", range(1, 40))
+def test_the_line_of_a_bad_byte_is_right_wherever_the_file_is_cut(sound_folder, monkeypatch, scan_bytes):
+    monkeypatch.setattr(folder_module, "_SCAN_BYTES", scan_bytes)
+    content = "user_id,birthdate\n1,\n😀".encode() + b"\xff\n2,\n"
+    sound_folder.joinpath("users", "users_202402.csv").write_bytes(content)
+    assert ", line 3: not UTF-8 text" in refusal(sound_folder)
+
+
+def test_a_header_quote_left_open_is_refused(sound_folder):
+    file = sound_folder / "users" / "users_202401.csv"
+    file.write_text('user_id,"birthdate\n1,\n')
+    assert refusal(sound_folder) == f"{file}, line 1: a quote is opened in the header and not closed"
+
+
+@pytest.mark.parametrize("forbidden", ["exports", "exports/users", "exports/users/users_202401.csv"])
+def test_what_must_not_be_read_is_refused(sound_folder, tmp_path, forbidden):
+    tmp_path.chmod(0o755)
+    tmp_path.joinpath(forbidden).chmod(0o000)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", LOOK], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+    finally:
+        tmp_path.joinpath(forbidden).chmod(0o755)
+    assert done.stdout == f"{forbidden}: cannot be read: Permission denied\n"

@@ -1,0 +1,407 @@
+"""A folder sent over real sockets to a gateway that fails: everything arrives, once, and no more is sent than needed."""
+
+import csv
+import io
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, TinyRun, eventually, serving
+
+import kopitiam.client.upload as module
+from kopitiam.client.calls import Calls
+from kopitiam.client.chunks import Chunk
+from kopitiam.client.folder import open_folder
+from kopitiam.client.heartbeat import heartbeat
+from kopitiam.client.http import Transport
+from kopitiam.client.senders import WAITING
+from kopitiam.client.upload import Sending, first_rows, upload
+from kopitiam.client.upload_progress import TableProgress
+from kopitiam.contracts.api import OpenRun
+from kopitiam.contracts.errors import BadRows, InputError, RunOver, ServiceError, Unavailable
+from kopitiam.contracts.runs import TRANSITIONS
+from kopitiam.contracts.tables import TABLES
+
+CHUNK_ROWS = 2
+SALES = 20
+CHUNKS = SALES // CHUNK_ROWS
+CONNECTIONS = 3
+
+
+@pytest.fixture
+def gateway() -> Iterator[TinyGateway]:
+    with serving() as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+def calls(gateway: TinyGateway, time: FakeTime) -> Iterator[Calls]:
+    transport = Transport(gateway.url, connections=CONNECTIONS, sleep=time.sleep, clock=time.clock)
+    yield Calls(transport)
+    transport.close()
+
+
+@pytest.fixture
+def run(gateway: TinyGateway, calls: Calls) -> TinyRun:
+    calls.open_run(OpenRun(idempotency_key="k"))
+    return gateway.runs[FIRST_RUN]
+
+
+@pytest.fixture
+def exports(sound_folder: Path) -> Path:
+    """Twenty sales: ten chunks of two."""
+    write_sales(sound_folder, [f"t{number},1,7,{number}.5,2024-01-01 10:00:00" for number in range(SALES)])
+    return sound_folder
+
+
+def write_sales(folder: Path, rows: list[str]) -> None:
+    header = "transaction_id,store_id,user_id,final_amount,created_at"
+    (folder / "transactions" / "transactions_202401.csv").write_text("\n".join([header, *rows, ""]))
+
+
+@pytest.fixture
+def send(calls: Calls, run: TinyRun, exports: Path) -> Callable[..., None]:
+    def send(**options: object) -> None:
+        upload(calls, open_folder(exports), run.run, Sending(chunk_rows=CHUNK_ROWS, **options))  # type: ignore[arg-type]
+
+    return send
+
+
+def assert_all_arrived(run: TinyRun) -> None:
+    sales = run.tables["transactions"]
+    assert sales.read()["transaction_id"].to_pylist() == [f"t{number}" for number in range(SALES)]
+    assert sorted(sales.chunks) == list(range(CHUNKS))
+    assert {name: table.rows for name, table in run.tables.items()} == {
+        "stores": 2,
+        "menu_items": 1,
+        "users": 1,
+        "transactions": SALES,
+        "transaction_items": 1,
+    }
+    assert all(table.end for table in run.tables.values())
+    assert run.state != "open"
+
+
+def test_everything_arrives_exactly_once(gateway: TinyGateway, run: TinyRun, send: Callable[..., None]) -> None:
+    send()
+    assert_all_arrived(run)
+    assert gateway.puts("transactions") == list(range(CHUNKS))
+    assert gateway.count("POST .*/end") == len(TABLES)
+    assert gateway.count("PUT .*/rejected") == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("PUT .*/chunks/", times=6),
+        Fault("PUT .*/chunks/", times=6, is_stored=True),
+        Fault("PUT .*/chunks/", times=6, status=503, retry_after=2),
+        Fault("PUT .*/chunks/", times=6, status=429, retry_after=1),
+        Fault("POST .*/end", times=6, is_stored=True),
+        Fault("GET .*/chunks", times=4),
+    ],
+    ids=["dropped mid-body", "answer lost", "503", "429", "END's answer lost", "asking fails"],
+)
+def test_passing_trouble_changes_nothing(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None], fault: Fault
+) -> None:
+    gateway.faults.append(Fault(fault.matches, fault.times, fault.status, "busy", None, fault.retry_after))
+    gateway.faults[0].is_stored = fault.is_stored
+    send()
+    assert gateway.faults[0].times == 0
+    assert_all_arrived(run)
+
+
+def test_a_gateway_that_is_away_for_a_while_is_waited_for(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None], time: FakeTime
+) -> None:
+    lock = threading.Lock()
+    state = {"is_up": True}
+
+    def fall(_seen: TableProgress) -> None:
+        with lock:
+            if state["is_up"] and len(run.tables["transactions"].chunks) >= 3 and not time.slept:
+                state["is_up"] = False
+                gateway.stop()
+
+    def rise() -> None:
+        with lock:
+            if not state["is_up"] and len(time.slept) >= 3 * CONNECTIONS:
+                state["is_up"] = True
+                gateway.start()
+
+    time.on_sleep = rise
+    send(progress=fall)
+    assert len(time.slept) >= 3
+    assert_all_arrived(run)
+
+
+def test_a_gateway_that_stays_away_is_unavailable(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None], time: FakeTime
+) -> None:
+    gateway.faults.append(Fault("PUT .*/transactions/chunks/", times=10_000))
+    with pytest.raises(Unavailable):
+        send()
+    assert run.state == "open"  # it can be resumed
+    assert run.tables["transactions"].end is None
+
+
+def test_a_resumed_upload_sends_only_the_rest(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None]
+) -> None:
+    gateway.faults.append(Fault("PUT .*/transactions/chunks/[2468]", times=10_000, status=410, error="over"))
+    with pytest.raises(RunOver):
+        send()
+    already = set(run.tables["transactions"].chunks)
+    assert already
+    gateway.faults.clear()
+    gateway.calls.clear()
+    seen: list[TableProgress] = []
+    send(progress=seen.append)
+    assert gateway.puts("transactions") == sorted(set(range(CHUNKS)) - already)
+    assert gateway.puts("users") == gateway.puts("stores") == []
+    assert_all_arrived(run)
+    last = [progress for progress in seen if progress.table == "transactions"][-1]
+    assert (last.chunks, last.rows, last.resumed) == (CHUNKS, SALES, len(already))
+
+
+def test_a_run_that_has_everything_is_sent_nothing(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None]
+) -> None:
+    send()
+    gateway.calls.clear()
+    send()
+    assert gateway.count("PUT|POST") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "chunk"),
+    [
+        (lambda rows: [rows[0].replace("0.5", "1.5"), *rows[1:]], 0),
+        (lambda rows: rows[:4], 2),
+        (lambda rows: [*rows, "new,1,7,1,2024-01-01 10:00:00"], 10),
+    ],
+    ids=["other rows", "fewer rows", "more rows"],
+)
+def test_a_folder_that_has_changed_is_refused(
+    gateway: TinyGateway,
+    run: TinyRun,
+    exports: Path,
+    send: Callable[..., None],
+    change: Callable[[list[str]], list[str]],
+    chunk: int,
+) -> None:
+    gateway.faults.append(Fault("POST .*/transaction_items/end", status=410, error="over"))
+    with pytest.raises(RunOver):
+        send()
+    rows = (exports / "transactions" / "transactions_202401.csv").read_text().splitlines()[1:]
+    write_sales(exports, change(rows))
+    if chunk == CHUNKS:  # the table has had its END: as a real gateway says
+        gateway.faults.append(Fault("PUT .*/transactions/", status=409, error="sealed"))
+    with pytest.raises(InputError, match=rf"changed since run {run.run} began: transactions chunk {chunk} differs"):
+        send()
+
+
+def test_other_bytes_under_a_number_mean_that_the_folder_has_changed(
+    gateway: TinyGateway, send: Callable[..., None]
+) -> None:
+    gateway.faults.append(Fault("PUT .*/transactions/chunks/4", status=409, error="conflict"))
+    with pytest.raises(InputError, match="transactions chunk 4 differs"):
+        send()
+
+
+def test_what_end_finds_missing_is_sent_again_and_nothing_else(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None]
+) -> None:
+    def lose(seen: TableProgress) -> None:
+        if seen.table == "transactions" and seen.chunks == CHUNKS and not seen.is_sealed:
+            for number in (0, 3, 4):
+                run.tables["transactions"].chunks.pop(number, None)
+
+    send(progress=lose)
+    assert_all_arrived(run)
+    assert gateway.puts("transactions") == sorted([*range(CHUNKS), 0, 3, 4])
+    assert gateway.count("POST .*/transactions/end") == 2
+
+
+def test_a_gateway_that_loses_everything_again_and_again_is_given_up(
+    gateway: TinyGateway, send: Callable[..., None]
+) -> None:
+    body = b'{"error": "incomplete", "message": "chunks are missing", "missing": [[1, 2]]}'
+    gateway.faults.append(Fault("POST .*/transactions/end", times=99, status=409, body=body))
+    with pytest.raises(ServiceError, match="still not complete"):
+        send()
+
+
+def test_an_end_repeated_after_the_run_is_done_is_no_failure(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None]
+) -> None:
+    gateway.faults.append(Fault("POST .*/transaction_items/end", is_stored=True))
+    original = gateway.fault_for
+
+    def fault_for(call: str) -> Fault | None:
+        if run.state == "sealed":
+            run.state = "done"  # between the END whose answer is lost and its repetition
+        return original(call)
+
+    gateway.fault_for = fault_for  # type: ignore[method-assign]
+    send()
+    assert gateway.count("POST .*/transaction_items/end") == 2
+    assert_all_arrived(run)
+
+
+def test_a_run_that_was_ended_meanwhile_is_over(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None]
+) -> None:
+    def end(seen: TableProgress) -> None:
+        if seen.table == "transactions":
+            run.state = "ended"
+
+    with pytest.raises(RunOver):
+        send(progress=end)
+    assert run.state in TRANSITIONS
+    with pytest.raises(RunOver):
+        send()
+
+
+def test_rejected_rows_arrive_table_by_table(
+    gateway: TinyGateway, run: TinyRun, exports: Path, send: Callable[..., None]
+) -> None:
+    write_sales(exports, ["a,1,7,80,2024-01-01 10:00:00", 'b,1,7,"x\ny",2024-01-01 10:00:00', "c,1"])
+    send()
+    rows = list(csv.DictReader(io.StringIO(run.tables["transactions"].rejected_csv.decode(), newline="")))
+    assert [(row["table"], row["file"], row["line"]) for row in rows] == [
+        ("transactions", "transactions/transactions_202401.csv", "3"),
+        ("transactions", "transactions/transactions_202401.csv", "5"),
+    ]
+    end = run.tables["transactions"].end
+    assert end is not None
+    assert (end.chunks, end.rows, end.rejected) == (1, 1, 2)
+    assert gateway.count("PUT .*/rejected") == 1
+
+
+def test_the_first_rejected_rows_that_fit_are_whole(tmp_path: Path) -> None:
+    file = tmp_path / "rejected.csv"
+    file.write_bytes(b'table,row\r\na,"1\r\n2"\r\nb,"3\r\n4"\r\n')
+    assert first_rows(file, 1000) == file.read_bytes()
+    assert first_rows(file, 30) == first_rows(file, 21) == b'table,row\r\na,"1\r\n2"\r\n'
+    assert first_rows(file, 20) == b"table,row\r\n"
+    assert first_rows(file, 5) == b""
+
+
+def test_a_table_without_rows_ends_with_no_chunks(
+    run: TinyRun, exports: Path, gateway: TinyGateway, send: Callable[..., None]
+) -> None:
+    write_sales(exports, [])
+    send()
+    end = run.tables["transactions"].end
+    assert end is not None
+    assert (end.chunks, end.rows, end.rejected) == (0, 0, 0)
+    assert gateway.puts("transactions") == []
+
+
+def test_with_strict_a_bad_row_ends_the_run(
+    gateway: TinyGateway, run: TinyRun, exports: Path, send: Callable[..., None]
+) -> None:
+    write_sales(exports, ["a,1,7,much,2024-01-01 10:00:00"])
+    with pytest.raises(BadRows, match=r"transactions_202401.csv, line 2: final_amount 'much'"):
+        send(is_strict=True)
+    assert run.state == "ended"
+    assert run.tables["transactions"].end is None
+    assert gateway.count("DELETE") == 1
+
+
+def test_with_strict_a_sound_folder_is_sent_as_ever(run: TinyRun, send: Callable[..., None]) -> None:
+    send(is_strict=True)
+    assert_all_arrived(run)
+
+
+def test_only_a_few_chunks_are_in_memory(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    original = module.read_chunks
+
+    def counted(*arguments: object) -> Iterator[Chunk]:
+        for chunk in original(*arguments):  # type: ignore[arg-type]
+            if chunk.table.name == "transactions":
+                made.append(chunk.number)
+            yield chunk
+
+    def in_memory() -> int:
+        return len(made) - len(run.tables["transactions"].chunks)
+
+    monkeypatch.setattr(module, "read_chunks", counted)
+    bound = CONNECTIONS + WAITING + 1  # sent, waiting, and in the hands of the reader
+    most = []
+
+    def watch(seen: TableProgress) -> None:
+        if seen.table == "transactions":
+            most.append(in_memory())
+        if seen.table == "users" and seen.is_sealed:
+            gateway.open_gate.clear()
+
+    sender = threading.Thread(target=send, kwargs={"progress": watch}, daemon=True)
+    sender.start()
+    assert eventually(lambda: in_memory() == bound)
+    assert not eventually(lambda: in_memory() > bound, seconds=0.05)
+    gateway.open_gate.set()
+    sender.join(10)
+    assert max(most) <= bound
+    assert_all_arrived(run)
+
+
+def test_chunks_are_sent_on_several_connections_at_once(
+    gateway: TinyGateway, run: TinyRun, send: Callable[..., None]
+) -> None:
+    def watch(seen: TableProgress) -> None:
+        if seen.table == "users" and seen.is_sealed:
+            gateway.open_gate.clear()
+
+    sender = threading.Thread(target=send, kwargs={"progress": watch}, daemon=True)
+    sender.start()
+    assert eventually(lambda: len(gateway.puts("transactions")) == CONNECTIONS)
+    assert run.tables["transactions"].chunks == {}
+    gateway.open_gate.set()
+    sender.join(10)
+    assert_all_arrived(run)
+
+
+def test_progress_ends_at_the_size_of_the_files(
+    run: TinyRun, exports: Path, send: Callable[..., None]
+) -> None:
+    seen: dict[str, TableProgress] = {}
+    send(progress=lambda progress: seen.update({progress.table: progress}))
+    size = (exports / "transactions" / "transactions_202401.csv").stat().st_size
+    assert seen["transactions"] == TableProgress("transactions", size, size, CHUNKS, SALES, 0, True)
+    assert list(seen) == list(TABLES)
+
+
+def test_no_thread_is_left_behind(send: Callable[..., None], gateway: TinyGateway) -> None:
+    gateway.faults.append(Fault("PUT .*/transactions/chunks/5", status=410, error="over"))
+    with pytest.raises(RunOver):
+        send()
+    names = {thread.name.split("-")[0] for thread in threading.enumerate()}
+    assert not names & {"sender", "heartbeat"}
+
+
+def test_the_heart_beats_until_the_upload_ends() -> None:
+    beats: list[None] = []
+    enough = threading.Event()
+
+    def beat() -> None:
+        beats.append(None)
+        if len(beats) >= 3:
+            enough.set()
+        raise Unavailable("a gateway that is away is no reason to stop")
+
+    with heartbeat(beat, every_seconds=0.001):
+        assert enough.wait(5)
+    count = len(beats)
+    assert not eventually(lambda: len(beats) > count, seconds=0.02)

@@ -1,0 +1,160 @@
+"""Chunk files: durable before anybody is told, never changed, the same bytes for the same rows."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Barrier
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kopitiam.contracts.tables import TABLES, TRANSACTIONS, USERS
+from kopitiam.landing import writer
+from kopitiam.landing.layout import Home
+from kopitiam.landing.writer import AlreadyWritten, encode, name_once, write_once
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is asked of the system, in order; it is done as well."""
+    made = []
+    real_fsync, real_link = os.fsync, os.link
+
+    def fsync(descriptor):
+        made.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        real_fsync(descriptor)
+
+    def link(source, target):
+        made.append(("link", str(source), str(target)))
+        real_link(source, target)
+
+    monkeypatch.setattr(writer.os, "fsync", fsync)
+    monkeypatch.setattr(writer.os, "link", link)
+    return made
+
+
+def test_a_file_is_synced_then_linked_then_its_folder_is_synced(tmp_path, calls):
+    assert write_once(tmp_path / "chunk", b"rows")
+    (_, temporary), (_, source, target), folder_sync = calls
+    assert [call[0] for call in calls] == ["fsync", "link", "fsync"]
+    assert temporary == source != target == str(tmp_path / "chunk")
+    assert folder_sync == ("fsync", str(tmp_path))
+    assert (tmp_path / "chunk").read_bytes() == b"rows"
+
+
+def test_new_folders_are_synced_into_their_parents(tmp_path, calls):
+    assert write_once(tmp_path / "a" / "b" / "chunk", b"rows")
+    assert calls[:2] == [("fsync", str(tmp_path)), ("fsync", str(tmp_path / "a"))]
+    assert calls[-1] == ("fsync", str(tmp_path / "a" / "b"))
+
+
+def test_the_same_bytes_again_are_no_news_and_as_durable(tmp_path, calls):
+    assert write_once(tmp_path / "chunk", b"rows") is True
+    calls.clear()
+    assert write_once(tmp_path / "chunk", b"rows") is False
+    assert calls[-1] == ("fsync", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["chunk"]
+
+
+def test_other_bytes_are_refused_and_the_first_stay(tmp_path):
+    write_once(tmp_path / "chunk", b"rows")
+    with pytest.raises(AlreadyWritten, match="chunk"):
+        write_once(tmp_path / "chunk", b"other rows")
+    assert (tmp_path / "chunk").read_bytes() == b"rows"
+    assert [path.name for path in tmp_path.iterdir()] == ["chunk"]
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_once(tmp_path / "chunk", b"rows")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_gets_its_name_keeps_the_old_one(tmp_path):
+    (tmp_path / "body").write_bytes(b"rows")
+    assert name_once(tmp_path / "body", tmp_path / "folder" / "chunk")
+    assert (tmp_path / "body").samefile(tmp_path / "folder" / "chunk")
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_of_many_writers_at_once_exactly_one_is_first(tmp_path, attempt):
+    gate = Barrier(8)
+
+    def write(_):
+        gate.wait(60)
+        return write_once(tmp_path / "new" / "folder" / "chunk", b"rows" * 1000)
+
+    with ThreadPoolExecutor(8) as writers:
+        news = list(writers.map(write, range(8)))
+    assert sorted(news) == [False] * 7 + [True]
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["chunk"]
+
+
+def test_of_many_writers_of_different_bytes_one_wins_and_the_others_are_refused(tmp_path):
+    gate = Barrier(4)
+
+    def write(number):
+        gate.wait(60)
+        try:
+            return write_once(tmp_path / "chunk", bytes([number]) * 1000)
+        except AlreadyWritten:
+            return None
+
+    with ThreadPoolExecutor(4) as writers:
+        outcome = list(writers.map(write, range(4)))
+    assert outcome.count(True) == 1
+    assert outcome.count(None) == 3
+    assert (tmp_path / "chunk").read_bytes() == bytes([outcome.index(True)]) * 1000
+
+
+def sales(count=1000):
+    start = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
+    times = [datetime.fromtimestamp(start + 60 * n, UTC) for n in range(count)]
+    columns = {
+        "transaction_id": [f"t{n}" for n in range(count)],
+        "store_id": [n % 10 for n in range(count)],
+        "user_id": [None if n % 3 else n for n in range(count)],
+        "final_amount": [n * 25 for n in range(count)],
+        "created_at": times,
+    }
+    return pa.table(columns, schema=TRANSACTIONS.schema)
+
+
+def test_a_chunk_is_one_row_group_with_statistics_of_its_time():
+    rows = sales()
+    metadata = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, rows)))
+    assert (metadata.num_row_groups, metadata.num_rows) == (1, 1000)
+    created_at = metadata.row_group(0).column(rows.schema.get_field_index("created_at"))
+    assert created_at.path_in_schema == "created_at"
+    assert created_at.statistics.min == rows["created_at"][0].as_py()
+    assert created_at.statistics.max == rows["created_at"][-1].as_py()
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_a_chunk_has_the_declared_schema_even_without_rows(table):
+    back = pq.read_table(pa.BufferReader(encode(table, table.schema.empty_table())))
+    assert back.schema.equals(table.schema, check_metadata=False)
+
+
+def test_the_same_rows_give_the_same_bytes_whatever_their_pieces():
+    rows = sales()
+    pieces = pa.concat_tables([rows.slice(0, 1), rows.slice(1, 700), rows.slice(701)])
+    assert encode(TRANSACTIONS, rows) == encode(TRANSACTIONS, pieces) == encode(TRANSACTIONS, sales())
+    assert pq.read_table(pa.BufferReader(encode(TRANSACTIONS, pieces))).equals(rows)
+
+
+def test_columns_that_repeat_are_kept_as_dictionaries():
+    group = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, sales()))).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    with_dictionary = {column.path_in_schema for column in columns if column.has_dictionary_page}
+    assert with_dictionary == {column.name for column in TRANSACTIONS.columns if column.repeats}
+
+
+def test_chunk_files_lie_by_table_shard_and_run(tmp_path):
+    path = Home(tmp_path).chunk("run-1", USERS.name, 3, 42)
+    assert path == tmp_path / "landing" / "table=users" / "shard=3" / "run=run-1" / "chunk-00042.parquet"

@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
+SLOW := tests/contract tests/gateway tests/spark tests/acceptance
 
 .PHONY: help setup demo test test-full check bench format clean lock
 
@@ -32,10 +33,10 @@ demo: .venv/ready  ## Generate data, analyze it, verify the answers
 	@echo "The answers are in demo/answers; the data they are about is in demo/data."
 
 test: check  ## All tests, slow matrices sampled
-	$(BIN)/pytest tests/spark tests/acceptance
+	$(BIN)/pytest $(SLOW)
 
 test-full: check  ## All tests, slow matrices in full
-	KOPI_TEST_FULL=1 $(BIN)/pytest tests/spark tests/acceptance
+	KOPI_TEST_FULL=1 $(BIN)/pytest $(SLOW)
 
 check: .venv/ready-dev  ## Lint, types, import rules, unit tests
 	$(BIN)/ruff check .

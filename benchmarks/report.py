@@ -39,6 +39,8 @@ def render(result: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [comparison_table(result["comparison"])]
     if result["sample"]:
         parts.append(comparison_table(result["sample"]))
+    if result["ingest"]:
+        parts.append(ingest_table(result["ingest"]))
     parts += troubles(part for part in (result["comparison"], result["sample"]) if part)
     parts.append(bars_table(result["bars"]))
     return Group(*parts)
@@ -59,6 +61,19 @@ def comparison_table(comparison: dict[str, Any]) -> Table:
             f"{standing['peak_bytes'] / MEGABYTE:,.0f}",
             _agreement(standing),
         )
+    return table
+
+
+def ingest_table(ingest: dict[str, Any]) -> Table:
+    """Seconds are summed over threads, so that they add up to more than the clock shows."""
+    table = Table(title="ingest: client to durable, and where the time goes")
+    total = sum(ingest["shares"].values())
+    for heading in ("step", "thread seconds", "share"):
+        table.add_column(heading, justify="left" if heading == "step" else "right")
+    for step, seconds in ingest["shares"].items():
+        table.add_row(step, _figure(seconds, ".2f"), f"{seconds / total:.0%}" if total else "–")
+    client, gateway = ingest["client_peak_bytes"] / MEGABYTE, ingest["gateway_bytes"] / MEGABYTE
+    table.caption = f"client {client:,.0f} MB at its peak; gateway with examiners {gateway:,.0f} MB"
     return table
 
 

@@ -1,5 +1,6 @@
 """The whole benchmark: data made once, all contenders in turns, and the bars that Kopitiam is held to."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import Comparison, Contender, compare
+from benchmarks.ingest import compare_ingest, running_service
 from benchmarks.measure import measure
 from benchmarks.report import Bar
 
@@ -18,7 +20,9 @@ KOPI = Path(sys.executable).with_name("kopi")
 CACHE = Path(tempfile.gettempdir()) / "kopitiam-bench"
 DUCKDB_BAR = 6.0
 BARE_SPARK_BAR = 1.5
+INGEST_BAR = 1.6
 FULL_SCALE = 1.0
+SERVICE, INGEST = "service", "ingest"  # parts of the suite that need a running `kopi serve`
 
 
 def _engine(name: str, script: str) -> Contender:
@@ -59,10 +63,18 @@ def run_suite(
     contenders = choose_contenders(only)
     if data is None:
         data = generated_data(scale, seed, cache, announce)
-    comparison = compare(data, rounds, contenders, CONTENDERS["duckdb"].name, announce)
+    with contextlib.ExitStack() as services:
+        if not only or SERVICE in only:
+            url, _ = services.enter_context(running_service())
+            contenders.append(_warm_service(url, data, announce))
+        comparison = compare(data, rounds, contenders, CONTENDERS["duckdb"].name, announce)
+    ingest = compare_ingest(data, rounds, announce) if not only or INGEST in only else None
     has_kopi = KOPI_ANALYZE in contenders
     on_sample = start_up_comparison(sample, rounds, announce) if sample and has_kopi else None
     bars = _bars(comparison, on_sample, scale) if has_kopi else []
+    if ingest:
+        counts = scale >= FULL_SCALE
+        bars.append(Bar("client to durable, × pyarrow alone", ingest["ratio"], INGEST_BAR, counts=counts))
     sound = all(part.is_sound for part in (comparison, on_sample) if part)
     return {
         "scale": scale,
@@ -70,16 +82,29 @@ def run_suite(
         "cores": os.cpu_count(),
         "comparison": comparison.to_json(),
         "sample": on_sample.to_json() if on_sample else None,
+        "ingest": ingest,
         "bars": [bar.to_json() for bar in bars],
         "ok": sound and all(bar.is_met for bar in bars if bar.counts),
     }
 
 
 def choose_contenders(only: list[str] | None) -> list[Contender]:
-    unknown = sorted(set(only or ()) - set(CONTENDERS))
-    if unknown:
-        raise ValueError(f"unknown contender {', '.join(unknown)}: want some of {', '.join(CONTENDERS)}")
+    known = [*CONTENDERS, SERVICE, INGEST]
+    if unknown := sorted(set(only or ()) - set(known)):
+        raise ValueError(f"unknown contender {', '.join(unknown)}: want some of {', '.join(known)}")
     return [c for key, c in CONTENDERS.items() if not only or key in only or key == "duckdb"]
+
+
+def _warm_service(url: str, data: Path, announce: Callable[[str], None]) -> Contender:
+    """Upload to answers, durably, at a service that has seen such data before."""
+
+    def submit(folder: Path, out: Path) -> list[str]:
+        return [str(KOPI), "submit", str(folder), "--server", url, "--out", str(out)]
+
+    announce("warming the service up")
+    with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as scratch:
+        measure(submit(data, Path(scratch) / "answers"))
+    return Contender("kopi submit, warm", submit)
 
 
 def generated_data(scale: float, seed: int, cache: Path, announce: Callable[[str], None]) -> Path:

@@ -94,7 +94,7 @@ class TinyRun:
     tables: dict[str, TinyTable] = field(default_factory=lambda: {name: TinyTable() for name in TABLES})
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     def __init__(self, status: int, error: str, message: str, **figures: Any) -> None:
         super().__init__(message)
         self.status = status
@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError):
             super().finish()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def _serve(self) -> None:
@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self, body: bytes) -> tuple[int, bytes]:
         try:
             if self.tiny.token and self.headers.get("Authorization") != f"Bearer {self.tiny.token}":
-                raise Refused(401, "unauthorized", "no such token")
+                raise RefusedError(401, "unauthorized", "no such token")
             path = urlsplit(self.path).path
             if match := _CHUNK.fullmatch(path):
                 return self._table_call(self._run(match[1]), match[2], match[3], match[4], body)
@@ -227,8 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._open(body) if self.command == "POST" else self._list()
             if match := _RUN.fullmatch(path):
                 return self._run_call(self._run(match[1]), match[2])
-            raise Refused(404, "not_found", f"nothing at {path}")
-        except Refused as refusal:
+            raise RefusedError(404, "not_found", f"nothing at {path}")
+        except RefusedError as refusal:
             return refusal.status, json.dumps(refusal.body).encode()
 
     def _open(self, body: bytes) -> tuple[int, bytes]:
@@ -251,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _run(self, name: str) -> TinyRun:
         if name not in self.tiny.runs:
-            raise Refused(404, "not_found", f"no run {name}")
+            raise RefusedError(404, "not_found", f"no run {name}")
         return self.tiny.runs[name]
 
     def _run_call(self, run: TinyRun, what: str | None) -> tuple[int, bytes]:
@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "rejected.csv":
             return 200, b"".join(table.rejected_csv for table in run.tables.values())
         if run.state != "done":
-            raise Refused(409, "conflict", f"run {run.run} is {run.state}")
+            raise RefusedError(409, "conflict", f"run {run.run} is {run.state}")
         return 200, _result(run, what.removeprefix("results/"))
 
     def _table_call(
@@ -273,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> tuple[int, bytes]:
         table = run.tables[name]
         if self.command != "GET" and run.state in {"done", "failed", "ended"}:
-            raise Refused(410, "over", f"run {run.run} is {run.state}")
+            raise RefusedError(410, "over", f"run {run.run} is {run.state}")
         match what:
             case "rejected":
                 table.rejected_csv = body
@@ -290,18 +290,18 @@ class _Handler(BaseHTTPRequestHandler):
         assert self.tiny.open_gate.wait(10)
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         if self.headers.get("Content-Type") != PARQUET:
-            raise Refused(415, "unsupported", "want Parquet")
+            raise RefusedError(415, "unsupported", "want Parquet")
         if self.headers.get("Content-Digest") != f"sha-256=:{digest}:":
-            raise Refused(422, "digest", "the body is not what was sent")
+            raise RefusedError(422, "digest", "the body is not what was sent")
         with self.tiny.lock:
             is_new = number not in table.chunks
             if table.chunks.setdefault(number, body) != body:
-                raise Refused(409, "conflict", f"{name} chunk {number} is there with other bytes")
+                raise RefusedError(409, "conflict", f"{name} chunk {number} is there with other bytes")
         return 201 if is_new else 200, _json(_stored(name, number, body))
 
     def _end(self, run: TinyRun, name: str, table: TinyTable, end: End) -> tuple[int, bytes]:
         if missing := gaps(spans(table.chunks), end.chunks):
-            raise Refused(409, "incomplete", f"{name} is not complete", missing=missing)
+            raise RefusedError(409, "incomplete", f"{name} is not complete", missing=missing)
         assert end.rows == table.rows
         table.end = end
         if all(other.end for other in run.tables.values()):
@@ -346,7 +346,9 @@ def _result(run: TinyRun, file: str) -> bytes:
         tables = {n: RowCount(t.rows, t.end.rejected if t.end else 0) for n, t in run.tables.items()}
         asked = run.asked.questions.above(Questions())
         unmatched = {"stores": 0, "menu_items": 0, "users": 0}
-        return json.dumps(Summary(asked, tables, unmatched, dict.fromkeys(ANSWERS, 1), 1.0).to_dict()).encode()
+        return json.dumps(
+            Summary(asked, tables, unmatched, dict.fromkeys(ANSWERS, 1), 1.0).to_dict()
+        ).encode()
     name, form = file.split(".")
     if form != "parquet":
         return f"answer {name} as {form}\n".encode()

@@ -6,13 +6,11 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from kopitiam.contracts.api import Node
 from kopitiam.contracts.config import Settings
@@ -23,7 +21,7 @@ from kopitiam.gateway.janitor import keep_tidy
 from kopitiam.gateway.server import serving
 from kopitiam.landing.layout import Home
 from kopitiam.pipeline.session import SparkOptions, spark_session
-from kopitiam.pipeline.worker import Worker
+from kopitiam.pipeline.worker import Watch, Worker
 from kopitiam.registry.registry import open_registry
 
 GATEWAY, PIPELINE = "gateway-1", "pipeline-1"
@@ -32,24 +30,24 @@ GATEWAY, PIPELINE = "gateway-1", "pipeline-1"
 @dataclass(frozen=True)
 class Service:
     url: str
-    session: Future[SparkSession]
 
 
 @contextlib.contextmanager
 def service(
-    settings: Settings,
-    options: SparkOptions,
-    on_step: Callable[[str, str], None] = lambda _run, _step: None,
+    settings: Settings, options: SparkOptions, watch: Watch = Watch()
 ) -> Iterator[Service]:
     """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again."""
-    with _home(settings.home) as scratch, contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
+    with (
+        _home(settings.home) as scratch,
+        contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
+    ):
         gateway = open_gateway(GATEWAY, settings, registry)
         try:
             with spark_session(options, scratch) as session:
-                worker = Worker(PIPELINE, registry, Home(settings.home), session, scratch, on_step)
+                worker = Worker(PIPELINE, registry, Home(settings.home), session, scratch, watch)
                 with _threads(worker, gateway), serving(gateway) as url:
                     gateway.nodes[:] = [_node(GATEWAY, "gateway", url), _node(PIPELINE, "pipeline", None)]
-                    yield Service(url, session)
+                    yield Service(url)
         finally:
             close_gateway(gateway)
 

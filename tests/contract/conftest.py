@@ -98,7 +98,7 @@ def open_run(registry: Registry) -> Callable[..., str]:
 
     def opened(owner: str = "anna", key: str | None = None, shards: int = 1, **others: Any) -> str:
         asked: dict[str, Any] = {"questions": {"top": 3}, "label": "", "lease_seconds": 60} | others
-        return registry.open_run(owner=owner, idempotency_key=key, shards=shards, **asked).run
+        return registry.open_run(owner=owner, idempotency_key=key, shards=shards, **asked).run.run
 
     return opened
 

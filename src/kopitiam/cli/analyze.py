@@ -1,12 +1,12 @@
 """`kopi analyze`: the analyst's command."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked
+from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.contracts.config import load_settings
 
@@ -39,20 +39,21 @@ def analyze(
     questions = asked(settings.questions, years, hours, min_amount, top)
     found = open_folder(folder)
 
-    from kopitiam.cli.progress import AnalysisProgress  # noqa: PLC0415
-    from kopitiam.cli.terminal import answers_as_json, show_analysis  # noqa: PLC0415
-    from kopitiam.embedded import Watch, analysis, require_writable  # noqa: PLC0415 - loads Spark
-    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415
-
     if out is not None:
         require_writable(out)
+
+    from kopitiam.cli.delivery import deliver  # noqa: PLC0415
+    from kopitiam.cli.progress import AnalysisProgress  # noqa: PLC0415
+    from kopitiam.embedded import private_service  # noqa: PLC0415 - loads Spark
+    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415
+    from kopitiam.pipeline.worker import Watch  # noqa: PLC0415
+
     with AnalysisProgress(found.total_bytes) as progress:
         check_structure(found, progress.on_checked)
-        watch = Watch(progress.on_bytes, progress.on_step, progress.on_tasks)
         options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
-        with analysis(found, questions, options, out, strict, watch) as result:
+        with private_service(settings, options, Watch(progress.on_step, progress.on_tasks)) as client:
+            run = client.open_run(**questions.to_dict())
+            client.upload(found, run, strict=strict, progress=progress.on_table)
+            run.wait(progress=progress.on_status)
             progress.stop()
-            if as_json:
-                typer.echo(json.dumps(answers_as_json(result), indent=2, ensure_ascii=False))
-            else:
-                show_analysis(result, out)
+            deliver(run, out, as_json)

@@ -9,8 +9,10 @@ from kopitiam import __version__
 from kopitiam.cli.analyze import analyze
 from kopitiam.cli.bench import bench
 from kopitiam.cli.generate import generate
+from kopitiam.cli.runs import cancel, results, runs, status
 from kopitiam.cli.serve import serve
 from kopitiam.cli.signals import Terminated, raise_on_sigterm
+from kopitiam.cli.submit import submit
 from kopitiam.cli.verify import verify
 from kopitiam.cli.warm import warm
 from kopitiam.contracts.errors import KopitiamError
@@ -24,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (analyze, serve, generate, verify, bench, warm):
+for command in (analyze, serve, submit, runs, status, results, cancel, generate, verify, bench, warm):
     app.command()(command)
 
 

@@ -24,7 +24,7 @@ def bench(
     seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
     rounds: Annotated[int, typer.Option(min=1, help="How often each contender runs, in turns.")] = 3,
     only: Annotated[
-        list[str] | None, typer.Option(help="duckdb, polars, pandas, pyspark, kopi; may be repeated.")
+        list[str] | None, typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, ingest; may be repeated.")
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Use this data instead.")] = None,
     sample: Annotated[
@@ -44,7 +44,7 @@ def bench(
       kopi bench --scale 1 --only polars --only kopi --json
     """
     load_settings(config)
-    suite, report = _benchmarks()
+    suite, report, measure = _benchmarks()
     console = Console(stderr=True)
 
     def announce(step: str) -> None:
@@ -56,6 +56,8 @@ def bench(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    except measure.CommandError as error:
+        raise RunFailed(str(error)) from None
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
@@ -64,10 +66,10 @@ def bench(
         raise RunFailed("a contender failed, answers differ, or a bar is missed")
 
 
-def _benchmarks() -> "tuple[ModuleType, ModuleType]":
+def _benchmarks() -> "tuple[ModuleType, ModuleType, ModuleType]":
     if not (_CHECKOUT / "benchmarks").is_dir():
         raise ConfigError("kopi bench needs a source checkout: the benchmarks are not part of the package")
     sys.path.insert(0, str(_CHECKOUT))
-    from benchmarks import report, suite  # noqa: PLC0415
+    from benchmarks import measure, report, suite  # noqa: PLC0415
 
-    return suite, report
+    return suite, report, measure

@@ -1,5 +1,6 @@
 """Progress bars on the error stream; nothing when that is not a terminal."""
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -11,6 +12,7 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -19,7 +21,14 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-_STEPS = 5  # Spark's start and the four questions
+from kopitiam.client.upload_progress import TableProgress
+from kopitiam.contracts.api import RunStatus
+from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.tables import TABLES
+
+_STEPS = 4  # the questions
+_WIDEST = max(map(len, TABLES))
+_QUIET_SECONDS = 10.0
 
 
 class _Amount(ProgressColumn):
@@ -32,41 +41,28 @@ class _Amount(ProgressColumn):
     def render(self, task: Task) -> Text:
         if task.fields.get("step") is not None:
             return Text(task.fields["step"])
-        return Text(" ").join([self._bytes.render(task), self._speed.render(task)])
+        parts = [self._bytes.render(task), self._speed.render(task)]
+        if task.fields.get("rows") is not None:
+            parts.append(Text(f"{task.fields['rows']:,} rows"))
+        return Text(" ").join(parts)
 
 
-class AnalysisProgress:
-    def __init__(self, total_bytes: int) -> None:
+class _Bars:
+    """Bars that are taken away when they are stopped."""
+
+    def __init__(self, width: int, *columns: ProgressColumn) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=width),
             _Amount(),
-            TimeElapsedColumn(),
+            *columns,
             TimeRemainingColumn(elapsed_when_finished=True),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._checking = self._progress.add_task("Checking", total=total_bytes)
-        self._reading = self._progress.add_task("Reading ", total=total_bytes)
-        self._spark = self._progress.add_task("Spark   ", total=_STEPS, step="starting", start=False)
-        self._steps = 0
-
-    def on_checked(self, count: int) -> None:
-        self._progress.advance(self._checking, count)
-
-    def on_bytes(self, count: int) -> None:
-        self._progress.advance(self._reading, count)
-
-    def on_step(self, step: str) -> None:
-        self._progress.start_task(self._spark)
-        self._progress.update(self._spark, step=step, completed=self._steps)
-        self._steps += 1
-
-    def on_tasks(self, done: int, total: int) -> None:
-        self._progress.update(self._spark, completed=self._steps - 1 + done / max(total, 1))
 
     def stop(self) -> None:
         self._progress.stop()
@@ -79,3 +75,71 @@ class AnalysisProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class AnalysisProgress(_Bars):
+    def __init__(self, total_bytes: int) -> None:
+        super().__init__(30, TimeElapsedColumn())
+        self._tables: dict[str, int] = {}
+        self._checking = self._progress.add_task("Checking", total=total_bytes)
+        self._reading = self._progress.add_task("Reading ", total=total_bytes)
+        self._spark = self._progress.add_task("Spark   ", total=_STEPS, step="starting", start=False)
+        self._steps = 0
+
+    def on_checked(self, count: int) -> None:
+        self._progress.advance(self._checking, count)
+
+    def on_table(self, seen: TableProgress) -> None:
+        self._tables[seen.table] = seen.bytes_read
+        self._progress.update(self._reading, completed=sum(self._tables.values()))
+
+    def on_step(self, step: str) -> None:
+        self._progress.start_task(self._spark)
+        self._progress.update(self._spark, step=step, completed=self._steps)
+        self._steps += 1
+
+    def on_status(self, status: RunStatus) -> None:
+        if not self._steps and status.state != RunState.OPEN:
+            self._progress.start_task(self._spark)
+
+    def on_tasks(self, done: int, total: int) -> None:
+        self._progress.update(self._spark, completed=self._steps - 1 + done / max(total, 1))
+
+
+class SubmitProgress(_Bars):
+    """The check, a bar for each table that is sent, and what the pipeline makes of them."""
+
+    def __init__(self, total_bytes: int) -> None:
+        super().__init__(12)
+        self._checking = self._progress.add_task("Checking".ljust(_WIDEST), total=total_bytes)
+        self._tables: dict[str, TaskID] = {}
+        self._pipeline: TaskID | None = None
+        self._quiet_until = 0.0
+
+    def on_checked(self, count: int) -> None:
+        self._progress.advance(self._checking, count)
+
+    def on_table(self, seen: TableProgress) -> None:
+        if seen.table not in self._tables:
+            name = seen.table.ljust(_WIDEST)
+            self._tables[seen.table] = self._progress.add_task(name, total=seen.bytes_total, rows=0)
+        self._progress.update(self._tables[seen.table], completed=seen.bytes_read, rows=seen.rows)
+
+    def on_status(self, status: RunStatus) -> None:
+        if self._pipeline is None:
+            self._pipeline = self._progress.add_task("Pipeline".ljust(_WIDEST), step="", total=None)
+        shards = [shard for stage in status.stages.values() for shard in stage.values()]
+        expected = sum(shard.expected or 0 for shard in shards)
+        done = sum(shard.processed for shard in shards)
+        step = f"{done:,} of {expected:,} chunks · {status.state}" if expected else status.state
+        self._progress.update(self._pipeline, total=expected or None, completed=done, step=step)
+
+    def on_trouble(self, trouble: str) -> None:
+        """Several threads may wait for the same gateway: a line now and then is enough."""
+        if time.monotonic() >= self._quiet_until:
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+            self.say(f"waiting for the gateway: {trouble}")
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the bars."""
+        self._progress.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)

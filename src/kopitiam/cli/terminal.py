@@ -1,16 +1,17 @@
-"""Answers as tables in the terminal, and the account of rows under them."""
+"""Answers as tables in the terminal, and the account of rows under them, wherever they come from."""
 
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
 from kopitiam.contracts.questions import ANSWERS, Answer
-from kopitiam.embedded import Analysis
-from kopitiam.results.answers import AnswerSet
+from kopitiam.contracts.tables import Rejected
 from kopitiam.results.forms import REJECTED_FILE
 from kopitiam.results.summary import Summary
 
@@ -18,14 +19,33 @@ _MOST_ROWS = 10
 _NUMBERS = {"final_amount", "sellings_qty", "profit_sum", "tpv"}
 
 
-def show_analysis(result: Analysis, out: Path | None) -> None:
+class Answers(Protocol):
+    """An AnswerSet, or the files of a download."""
+
+    def schema(self, name: str) -> pa.Schema: ...
+
+    def rows(self, name: str) -> int: ...
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]: ...
+
+
+class Answered(Protocol):
+    @property
+    def answers(self) -> Answers: ...
+
+    @property
+    def summary(self) -> Summary: ...
+
+
+def show_answers(answers: Answers, summary: Summary, examples: Sequence[Rejected], out: Path | None) -> None:
+    """`examples` are the first of the rejected rows; `out` is where the files are, if they are kept."""
     console = Console()
     for answer in ANSWERS.values():
-        console.print(_table(answer, result.answers))
-    _show_account(console, result, out)
+        console.print(_table(answer, answers))
+    _show_account(console, summary, examples, out)
 
 
-def answers_as_json(result: Analysis) -> dict[str, Any]:
+def answers_as_json(result: Answered) -> dict[str, Any]:
     """The summary and the answers; of Q1 the first rows only, since it grows with the input."""
     return {
         "summary": result.summary.to_dict(),
@@ -39,7 +59,7 @@ def answers_as_json(result: Analysis) -> dict[str, Any]:
     }
 
 
-def _table(answer: Answer, answers: AnswerSet) -> Table:
+def _table(answer: Answer, answers: Answers) -> Table:
     count = answers.rows(answer.name)
     is_cut = answer.name == "1" and count > _MOST_ROWS
     table = Table(
@@ -58,7 +78,7 @@ def _table(answer: Answer, answers: AnswerSet) -> Table:
     return table
 
 
-def _rows(answers: AnswerSet, name: str, most: int | None) -> list[dict[str, Any]]:
+def _rows(answers: Answers, name: str, most: int | None) -> list[dict[str, Any]]:
     rows = (row for batch in answers.batches(name) for row in batch.slice(0, most).to_pylist())
     return list(islice(rows, most))
 
@@ -76,13 +96,13 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int) else str(value)
 
 
-def _show_account(console: Console, result: Analysis, out: Path | None) -> None:
-    summary = result.summary
+def _show_account(console: Console, summary: Summary, examples: Sequence[Rejected], out: Path | None) -> None:
     console.print(_account_line(summary), highlight=False)
-    for rejected in result.quarantine.examples:
-        console.print(f"  {rejected.file}, line {rejected.line}: {rejected.reason}", highlight=False, markup=False)
-    if summary.rejected > len(result.quarantine.examples):
-        console.print(f"  … {summary.rejected - len(result.quarantine.examples):,} more", highlight=False)
+    for rejected in examples:
+        line = f"  {rejected.file}, line {rejected.line}: {rejected.reason}"
+        console.print(line, highlight=False, markup=False)
+    if summary.rejected > len(examples):
+        console.print(f"  … {summary.rejected - len(examples):,} more", highlight=False)
     if out is not None:
         console.print(f"Answers are in {out}", highlight=False, soft_wrap=True)
         if summary.rejected:

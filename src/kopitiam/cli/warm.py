@@ -9,7 +9,6 @@ from pathlib import Path
 import typer
 
 from kopitiam.cli.options import Config, Json
-from kopitiam.client.folder import open_folder
 from kopitiam.contracts.config import load_settings
 
 
@@ -19,7 +18,7 @@ def warm(config: Config = None, as_json: Json = False) -> None:
     Runs one small analysis. Do it once for each installation; `make setup` does it for you.
     """
     settings = load_settings(config)
-    from kopitiam.embedded import analysis  # noqa: PLC0415 - loads Spark
+    from kopitiam.embedded import private_service  # noqa: PLC0415 - loads Spark
     from kopitiam.pipeline.class_archive import archive_path, record_option  # noqa: PLC0415
     from kopitiam.pipeline.java import find_java  # noqa: PLC0415
     from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415
@@ -33,8 +32,8 @@ def warm(config: Config = None, as_json: Json = False) -> None:
         recorded = Path(scratch) / archive.name
         generate(Path(scratch) / "data", scale=0.001, seed=1)
         options = SparkOptions(java_options=record_option(recorded))
-        with analysis(open_folder(Path(scratch) / "data"), settings.questions.ask(), options):
-            pass
+        with private_service(settings, options) as client:
+            client.submit(Path(scratch) / "data").wait()
         with contextlib.suppress(FileNotFoundError):
             os.replace(recorded, archive)
     is_there = archive.is_file()

@@ -3,7 +3,9 @@
 import csv
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.client.calls import Calls
-from kopitiam.contracts.errors import InputError, ServiceError
+from kopitiam.contracts.errors import InputError, RunNotFound, ServiceError
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.tables import Rejected
 from kopitiam.results.forms import REJECTED_FILE, SUMMARY_FILE
@@ -26,18 +28,26 @@ _EXAMPLES = 5
 
 def download(calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
     """Each file appears when it is whole; the summary comes last: where it stands, all the others do too."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for stale in (SUMMARY_FILE, REJECTED_FILE):
-            (out / stale).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot write answers there: {error.strerror}") from None
+    require_writable(out)
+    for stale in (SUMMARY_FILE, REJECTED_FILE):
+        (out / stale).unlink(missing_ok=True)
     for answer in ANSWERS.values():
         for form in forms:
             calls.fetch_result(run, f"{answer.name}.{form}", out / _file(answer.name, form))
     if calls.status(run).rejected:
-        calls.fetch_rejected(run, out / REJECTED_FILE)
+        with suppress(RunNotFound):  # they were counted, and never sent
+            calls.fetch_rejected(run, out / REJECTED_FILE)
     calls.fetch_result(run, SUMMARY_FILE, out / SUMMARY_FILE)
+
+
+def require_writable(out: Path) -> None:
+    """Makes the folder; better found out before an upload than after."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise InputError(f"{out}: cannot write answers there: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _ANSWER_SECONDS = 60.0
 _KEEP_ALIVE_SECONDS = 4.0  # below the 5 s after which common servers hang up, so as not to meet that
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PIECE = 1 << 20
-_PASSING = frozenset({429, 502, 503, 504})
+_PASSING = frozenset({408, 429, 502, 503, 504})
 _log = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
@@ -143,7 +143,7 @@ class Transport:
                 left = begun + self._patience_seconds - self.clock() - pause
                 if left <= 0:
                     raise Unavailable(
-                        f"{self.server} cannot be reached: {trouble}"
+                        f"{self.server} is not available: {trouble}"
                         f" (tried {tries} time{'s' if tries > 1 else ''} in {self.clock() - begun:.0f} s)"
                     ) from None
                 _log.info("%s: %s; trying again in %.1f s", self.server, trouble, pause)

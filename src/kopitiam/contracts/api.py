@@ -9,8 +9,8 @@ from kopitiam.contracts.questions import Questions
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
 MOST_CHUNKS = 10_000_000
-LONGEST_LABEL = 200
 
+Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]  # no NUL: PostgreSQL keeps none
 Number = Annotated[int, Field(ge=0, lt=MOST_CHUNKS)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 TableName = Literal["stores", "menu_items", "users", "transactions", "transaction_items"]
@@ -33,9 +33,9 @@ class Asked(_Message):
 
 
 class OpenRun(_Message):
-    label: Annotated[str, Field(max_length=LONGEST_LABEL)] = ""
+    label: Text = ""
     questions: Asked = Asked()
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    idempotency_key: Annotated[Text, Field(min_length=1)] | None = None
 
 
 class TableStatus(_Message):

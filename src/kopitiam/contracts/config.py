@@ -96,6 +96,16 @@ class Settings(BaseSettings):
             update["home"] = home.expanduser().absolute()
         return self.model_copy(update=update)
 
+    def privately(self, home: Path, token: str) -> "Settings":
+        """The same pipeline, for one client on this machine only."""
+        return self.model_copy(
+            update={
+                "home": home,
+                "registry": RegistrySection(),
+                "gateway": GatewaySection(listen="127.0.0.1:0", tokens={"analyst": SecretStr(token)}),
+            }
+        )
+
     @field_validator("home")
     @classmethod
     def _absolute(cls, home: Path) -> Path:

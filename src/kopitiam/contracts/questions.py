@@ -59,7 +59,8 @@ class Questions:
 
     @classmethod
     def from_dict(cls, asked: dict[str, Any]) -> "Questions":
-        return cls(*asked["years"], *asked["hours"], asked["min_amount"], asked["top"])
+        (first_year, last_year), (opening, closing) = asked["years"], asked["hours"]
+        return cls(first_year, last_year, opening, closing, asked["min_amount"], asked["top"])
 
     def to_dict(self) -> dict[str, Any]:
         return {

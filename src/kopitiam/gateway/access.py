@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from kopitiam.contracts.config import GatewaySection
+from kopitiam.contracts.errors import ConfigError
 from kopitiam.gateway.problems import Refusal
 
 ANYBODY = "anybody"
@@ -31,6 +32,11 @@ class Access:
         tokens = [(name, token.get_secret_value(), False) for name, token in settings.tokens.items()]
         if admin := settings.admin_token.get_secret_value():
             tokens.append((ADMIN, admin, True))
+        given = [token for _, token, _ in tokens]
+        if not all(given) or len(set(given)) < len(given) or ADMIN in settings.tokens:
+            raise ConfigError(
+                f"gateway.tokens: want tokens that differ, none empty, none of an owner {ADMIN!r}"
+            )
         self._tokens = [(name, token.encode(), is_admin) for name, token, is_admin in tokens]
 
     def caller(self, request: Request) -> Caller:

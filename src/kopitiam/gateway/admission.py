@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kopitiam.gateway.problems import RETRY_SECONDS, busy
+
+MOST_MESSAGE_BYTES = 64 << 10
 
 
 class Admission:
@@ -29,7 +32,7 @@ class Admission:
 
 
 class Door:
-    """Outermost: once closing, new requests get 503 while those inside finish."""
+    """Outermost: once closing, new requests get 503 while those inside finish. Bounds JSON messages."""
 
     def __init__(self, app: ASGIApp, admission: Admission) -> None:
         self._app = app
@@ -42,10 +45,25 @@ class Door:
             return await _refuse(send)
         self._admission.requests += 1
         try:
-            await self._app(scope, receive, send)
+            is_message = scope["method"] == "POST"  # what is PUT goes to a file, and has bounds of its own
+            await self._app(scope, _bounded(receive) if is_message else receive, send)
         finally:
             self._admission.requests -= 1
         return None
+
+
+def _bounded(receive: Receive) -> Receive:
+    received = 0
+
+    async def bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MOST_MESSAGE_BYTES:
+            raise HTTPException(413, f"more than {MOST_MESSAGE_BYTES:,} bytes in one message")
+        return message
+
+    return bounded
 
 
 async def _refuse(send: Send) -> None:

@@ -2,10 +2,10 @@
 
 import os
 import shutil
+from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from kopitiam import __version__
 from kopitiam.contracts.config import Settings
 from kopitiam.gateway import problems
 from kopitiam.gateway.access import Access
@@ -40,7 +40,7 @@ def close_gateway(gateway: Gateway) -> None:
 def build_app(gateway: Gateway) -> Door:
     app = FastAPI(
         title="Kopitiam",
-        version=__version__,
+        version=version("kopitiam"),
         description="Exact answers about a coffee chain's sales.",
         docs_url=None,
         redoc_url=None,

@@ -1,6 +1,9 @@
 """What every call of one gateway works with, and the run that a call is about."""
 
+import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -9,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kopitiam.contracts.api import Node, TableName
 from kopitiam.contracts.config import Settings
-from kopitiam.contracts.errors import RunNotFound
+from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.access import Access, Caller
 from kopitiam.gateway.admission import Admission
@@ -37,8 +40,26 @@ class Gateway:
         """Any call shows that the client lives."""
         lease = self.settings.gateway.lease_seconds
         if run.state is RunState.OPEN and run.lease_expires_at - time.time() < _RENEW_BELOW * lease:
-            self.registry.renew_lease(run.run, lease)
+            with contextlib.suppress(RunOver):  # it may end at this very moment
+                self.registry.renew_lease(run.run, lease)
         return run
+
+    @contextlib.asynccontextmanager
+    async def keeping(self, run: Run) -> AsyncIterator[None]:
+        """Keeps the lease while a body comes in, however slowly."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(self.settings.gateway.lease_seconds / 3)
+                with contextlib.suppress(KopitiamError):  # the chunk itself will meet it, and say so
+                    found = await run_in_threadpool(self.registry.get_run, run.run)
+                    await run_in_threadpool(self.renewed, found)
+
+        renewing = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
 
 
 def _gateway(request: Request) -> Gateway:

@@ -4,6 +4,7 @@ A malformed Parquet file may crash Arrow, and a small one may unfold to gigabyte
 """
 
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _MOST_UNFOLDING = 8  # a sound chunk is at most this many times larger in memory
 _NUMBERS = {Kind.ID: (0, 10 ** (DIGITS - 1)), Kind.COUNT: (1 - 10 ** (DIGITS - 1), 10 ** (DIGITS - 1))}
 _NUMBERS[Kind.MONEY] = (1 - 10**DIGITS, 10**DIGITS)
 _SECOND = 1_000_000
+_FIRST_DAY, _LAST_DAY = (pa.scalar(day, pa.date32()) for day in (date.min, date.max))
 
 
 class Unsound(Exception):
@@ -49,6 +51,7 @@ class Finding:
     rows: int = 0
     rejected: int = 0
     refusal: str | None = None
+    trouble: str | None = None  # not the body's fault: it may be sent again
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,11 +63,13 @@ def examine(order: Order) -> Finding:
             return _normalize(order)
         return Finding(_check_parquet(Path(order.body), TABLES[order.table], order))
     except (Unsound, InputError) as refusal:
-        return Finding(refusal=str(refusal))
+        return Finding(refusal=str(refusal).replace(order.body, f"chunk of {order.table}"))
     except MemoryError:
         return Finding(refusal="needs more memory than a chunk may")
     except (pa.ArrowException, OSError, ValueError) as error:
-        return Finding(refusal=f"cannot be read: {str(error).splitlines()[0]}")
+        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Arrow
+            return Finding(trouble=f"storage: {error.strerror}")
+        return Finding(refusal=f"cannot be read: {str(error).partition(chr(10))[0]}")
 
 
 def _normalize(order: Order) -> Finding:
@@ -72,6 +77,7 @@ def _normalize(order: Order) -> Finding:
     body, table = Path(order.body), TABLES[order.table]
     form = NormalForm(table, read_header(body), f"chunk of {table.name}")
     parts, count = [table.schema.empty_table()], 0
+    most = order.max_rows
     with Quarantine(Path(order.rejected)) as quarantine:
         for block in read_blocks(body):
             normalized = form.normalize(block)
@@ -79,8 +85,8 @@ def _normalize(order: Order) -> Finding:
                 quarantine.add(table.name, rejected)
             parts.append(normalized.rows)
             count += normalized.rows.num_rows
-            if count > order.max_rows:
-                raise Unsound(f"more than {order.max_rows:,} rows in one chunk")
+            if count + quarantine.counts.total() > most:
+                raise Unsound(f"more than {most:,} rows; at most so many are taken in one chunk")
         Path(order.parquet).write_bytes(encode(table, pa.concat_tables(parts)))
         return Finding(count, quarantine.counts.total())
 
@@ -91,15 +97,19 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         if metadata.num_rows > order.max_rows:
             raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are taken in one chunk")
-        if sum(group.total_byte_size for group in groups) > _MOST_UNFOLDING * order.max_bytes:
+        most_bytes = _MOST_UNFOLDING * order.max_bytes
+        if sum(group.total_byte_size for group in groups) > most_bytes:
             raise Unsound("unfolds to more than a chunk may")
         _check_schema(file.schema_arrow, table)
-        rows = 0
+        rows = size = 0
         for batch in file.iter_batches(_BATCH_ROWS):
             batch.validate(full=True)
             for column in table.columns:
                 _check_values(column, batch[column.name])
             rows += batch.num_rows
+            size += batch.nbytes
+            if size > most_bytes:
+                raise Unsound("unfolds to more than a chunk may")
     if rows != metadata.num_rows:
         raise Unsound(f"{rows:,} rows, though its footer says {metadata.num_rows:,}")
     return rows
@@ -125,7 +135,17 @@ def _check_values(column: Column, values: pa.Array) -> None:
         if pc.min(pc.binary_length(values)).as_py() == 0:
             raise Unsound(f"{column.name} has empty values")
     elif column.kind is Kind.INSTANT:
+        _check_days(column, values.cast(pa.timestamp("us")).cast(pa.date32(), safe=False))
         micros = values.cast(pa.int64())
         whole = pc.multiply(pc.divide(micros, _SECOND), _SECOND)
         if not pc.all(pc.equal(micros, whole)).as_py() and len(values):
             raise Unsound(f"{column.name} has fractions of a second")
+    elif column.kind is Kind.DATE:
+        _check_days(column, values)
+
+
+def _check_days(column: Column, days: pa.Array) -> None:
+    """Four-digit years, as in CSV."""
+    inside = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
+    if pc.all(inside).as_py() is False:
+        raise Unsound(f"{column.name} has values out of range")

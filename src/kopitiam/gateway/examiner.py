@@ -9,7 +9,8 @@ import resource
 import signal
 import sys
 
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 512 << 20
+SECONDS = 30  # for one body
 
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # reserves no address space ahead
 
@@ -22,7 +23,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints stays out of the answers
     for line in sys.stdin:
+        signal.alarm(SECONDS)  # unhandled, it ends the process, whatever it is busy with
         finding = examine(Order(**json.loads(line)))
+        signal.alarm(0)
         answers.write(json.dumps(finding.to_dict()) + "\n")
         answers.flush()
 

@@ -1,20 +1,29 @@
-"""A few examiner processes, each with bounded memory. One that dies over a body is replaced; the body is refused."""
+"""A few examiner processes, each with bounded memory and time. One that dies over a body is replaced.
 
+It may have died of something else, so the body gets a second one; if that dies too, the body is refused.
+"""
+
+import contextlib
 import json
 import queue
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 
+from kopitiam.contracts.errors import Unavailable
 from kopitiam.gateway.examination import Finding, Order
 
-_CRASHED = Finding(refusal="it crashes the reader")
+COMMAND = (sys.executable, "-m", "kopitiam.gateway.examiner")
+_CRASHED = Finding(refusal="it crashes the reader, or keeps it busy for too long")
 
 
 class Examiners:
     def __init__(self, count: int) -> None:
         self._idle: queue.LifoQueue[subprocess.Popen[str]] = queue.LifoQueue()
         self._all: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
         for _ in range(count):
             self._idle.put(self._hire())
 
@@ -22,32 +31,46 @@ class Examiners:
         """Blocks while all examiners are busy."""
         examiner = self._idle.get()
         try:
-            finding = _ask(examiner, order)
-        except (OSError, ValueError):
-            self._dismiss(examiner)
-            examiner, finding = self._hire(), _CRASHED
-        self._idle.put(examiner)
-        return finding
+            for _ in range(2):
+                try:
+                    return _ask(examiner, order)
+                except (OSError, ValueError):
+                    examiner = self._replaced(examiner)
+            return _CRASHED
+        finally:
+            self._idle.put(examiner)  # a dead one is replaced when next asked
 
     def close(self) -> None:
-        for examiner in list(self._all):
-            self._dismiss(examiner)
+        with self._lock:
+            self._is_closed = True
+            for examiner in self._all:
+                examiner.kill()
+            for examiner in self._all:
+                examiner.wait()
 
     def _hire(self) -> subprocess.Popen[str]:
         examiner = subprocess.Popen(
-            [sys.executable, "-m", "kopitiam.gateway.examiner"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         self._all.add(examiner)
         return examiner
 
-    def _dismiss(self, examiner: subprocess.Popen[str]) -> None:
-        self._all.discard(examiner)
-        examiner.kill()
-        examiner.communicate()
+    def _replaced(self, examiner: subprocess.Popen[str]) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._is_closed:
+                raise Unavailable("this gateway is shutting down; try again")
+            self._all.discard(examiner)
+            _dismiss(examiner)
+            return self._hire()
+
+
+def _dismiss(examiner: subprocess.Popen[str]) -> None:
+    examiner.kill()
+    examiner.wait()
+    for pipe in (examiner.stdin, examiner.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def _ask(examiner: subprocess.Popen[str], order: Order) -> Finding:

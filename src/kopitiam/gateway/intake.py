@@ -10,10 +10,10 @@ from pathlib import Path
 from kopitiam.contracts.api import CSV, StoredChunk
 from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import RunError
+from kopitiam.contracts.errors import RunError, RunOver, Unavailable
 from kopitiam.contracts.runs import Run
 from kopitiam.gateway.bodies import Body
-from kopitiam.gateway.examination import Order
+from kopitiam.gateway.examination import Finding, Order
 from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.problems import Refusal
@@ -35,40 +35,18 @@ class Intake:
         crash_point("chunk.received")
         parquet, rejected = body.path.with_suffix(".parquet"), body.path.with_suffix(".rejected")
         try:
-            return self._accept(run, table, number, body, parquet, rejected)
+            finding = self._check(table, number, body, parquet, rejected)
+            crash_point("chunk.checked")
+            accepted = parquet if body.media_type == CSV else body.path
+            set_aside = rejected if finding.rejected else None
+            size = accepted.stat().st_size
+            new_files = self._name(run, table, number, accepted, set_aside)
         finally:
             for leftover in (parquet, rejected):
                 leftover.unlink(missing_ok=True)
-
-    def _accept(
-        self, run: Run, table: str, number: int, body: Body, parquet: Path, rejected: Path
-    ) -> tuple[StoredChunk, bool]:
-        limits = self.limits
-        with self._timed("check"):
-            order = Order(
-                str(body.path),
-                body.media_type,
-                table,
-                str(parquet),
-                str(rejected),
-                limits.max_chunk_bytes,
-                limits.max_chunk_rows,
-            )
-            finding = self.examiners.examine(order)
-        if finding.refusal is not None:
-            self.metrics.chunks.labels(table, "refused").inc()
-            raise Refusal(422, "unsound", f"{table} chunk {number}: {finding.refusal}")
-        crash_point("chunk.checked")
-        with self._timed("sync"):
-            if finding.rejected:
-                self._store(rejected, self.home.rejected(run.run) / f"{table}-{number:05d}.csv", table, number)
-            accepted = parquet if body.media_type == CSV else body.path
-            path = self.home.chunk(run.run, table, number % run.shards, number)
-            size = accepted.stat().st_size
-            is_new = self._store(accepted, path, table, number)
         crash_point("chunk.durable")
-        with self._timed("register"):
-            try:
+        try:
+            with self._timed("register"):
                 registered = self.registry.register_chunk(
                     run.run,
                     table,
@@ -78,14 +56,43 @@ class Intake:
                     bytes=size,
                     rejected=finding.rejected,
                 )
-            except RunError:
-                if is_new:
-                    path.unlink(missing_ok=True)  # the run ended meanwhile, and its folder may be gone already
-                raise
+        except RunError:  # no place for it: sealed or over meanwhile
+            for file in new_files:
+                file.unlink(missing_ok=True)
+            raise
         crash_point("chunk.registered")
         return self._acknowledge(registered, table, number, body)
 
-    def _store(self, file: Path, path: Path, table: str, number: int) -> bool:
+    def _check(self, table: str, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:
+        limits = self.limits
+        order = Order(
+            str(body.path),
+            body.media_type,
+            table,
+            str(parquet),
+            str(rejected),
+            limits.max_chunk_bytes,
+            limits.max_chunk_rows,
+        )
+        with self._timed("check"):
+            finding = self.examiners.examine(order)
+        if finding.refusal is not None:
+            self.metrics.chunks.labels(table, "refused").inc()
+            raise Refusal(422, "unsound", f"{table} chunk {number}: {finding.refusal}")
+        if finding.trouble is not None:
+            raise Unavailable(finding.trouble)
+        return finding
+
+    def _name(self, run: Run, table: str, number: int, accepted: Path, set_aside: Path | None) -> list[Path]:
+        """Files under their names for good; those that are new. The chunk goes first, so that only the
+        body that gets the number leaves its bad rows beside it."""
+        wanted = [(accepted, self.home.chunk(run.run, table, number % run.shards, number))]
+        if set_aside:
+            wanted.append((set_aside, self.home.rejected(run.run) / f"{table}-{number:05d}.csv"))
+        with self._timed("sync"):
+            return [path for file, path in wanted if self._store(file, path, run, table, number)]
+
+    def _store(self, file: Path, path: Path, run: Run, table: str, number: int) -> bool:
         descriptor = os.open(file, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -95,6 +102,10 @@ class Intake:
             return name_once(file, path)
         except AlreadyWritten:
             raise _conflict(table, number) from None
+        except FileNotFoundError:
+            if (state := self.registry.get_run(run.run).state).is_over:  # whose folder went meanwhile
+                raise RunOver(f"run {run.run} is {state}") from None
+            raise
 
     def _acknowledge(
         self, registered: Registered, table: str, number: int, body: Body

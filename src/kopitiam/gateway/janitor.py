@@ -5,7 +5,7 @@ import shutil
 import threading
 import time
 
-from kopitiam.contracts.errors import RunNotFound, Unavailable
+from kopitiam.contracts.errors import KopitiamError, RunNotFound
 from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.context import Gateway
 from kopitiam.landing.layout import Home
@@ -56,6 +56,6 @@ def keep_tidy(gateway: Gateway, stopping: threading.Event) -> None:
                 sweep(gateway)
                 swept = True
             tidy(gateway)
-        except Unavailable as error:
-            _log.warning("registry: %s", error)
+        except (KopitiamError, OSError) as error:
+            _log.warning("tidying: %s", error)
             stopping.wait(_ROUND_SECONDS)

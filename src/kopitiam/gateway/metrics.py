@@ -11,9 +11,13 @@ class Metrics:
         self.chunks = Counter(
             "kopitiam_chunks", "Chunks by table and outcome", ["table", "outcome"], registry=self._registry
         )
-        self.bytes = Counter("kopitiam_chunk_bytes", "Bytes of stored bodies", ["table"], registry=self._registry)
+        self.bytes = Counter(
+            "kopitiam_chunk_bytes", "Bytes of stored bodies", ["table"], registry=self._registry
+        )
         self.rows = Counter("kopitiam_rows", "Rows of stored chunks", ["table"], registry=self._registry)
-        self.rejected = Counter("kopitiam_rejected_rows", "Rows set aside", ["table"], registry=self._registry)
+        self.rejected = Counter(
+            "kopitiam_rejected_rows", "Rows set aside", ["table"], registry=self._registry
+        )
         self.seconds = Histogram(
             "kopitiam_chunk_seconds",
             "Time of each step of a chunk",

@@ -1,5 +1,6 @@
 """Refusals: every error that leaves the gateway is JSON with a word for programs and a sentence for people."""
 
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -20,8 +21,9 @@ _STATUS = {
     errors.InputError: (422, "invalid"),
     errors.Unavailable: (503, "unavailable"),
 }
-_WORDS = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed"}
+_WORDS = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_SECONDS = 1
+_log = logging.getLogger(__name__)
 
 
 class Refusal(Exception):
@@ -46,6 +48,16 @@ def install(app: FastAPI) -> None:
             if isinstance(error, kind):
                 return _answer(status, {"error": word, "message": str(error)})
         return _answer(500, {"error": "internal", "message": str(error)})
+
+    @app.exception_handler(OSError)
+    async def stuck(_: Request, error: OSError) -> JSONResponse:
+        _log.error("storage: %s", error)
+        return _answer(503, {"error": "unavailable", "message": f"storage: {error.strerror or 'trouble'}"})
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> JSONResponse:
+        del error  # the server logs it; the caller has no use for its text
+        return _answer(500, {"error": "internal", "message": "the gateway failed at this; its log says why"})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -40,7 +40,8 @@ class GatewayServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.admission.is_closing:
-            return super().handle_exit(sig, frame)  # a second signal: at once
+            self.force_exit = True  # a second signal: at once
+            return super().handle_exit(sig, frame)
         self.close()
         return None
 
@@ -56,7 +57,7 @@ class GatewayServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
                 await asyncio.sleep(_LOOK_SECONDS)
-                while self._gateway.admission.requests:
+                while self._gateway.admission.requests and not self.should_exit:
                     await asyncio.sleep(_LOOK_SECONDS)
         self.should_exit = True
 

@@ -55,7 +55,10 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
         while data := os.pread(file.fileno(), size, offset):
             is_last = len(data) < size
             has_quotes = b'"' in data
-            cut = len(data) if is_last else _last_row_end(data, has_quotes)
+            cut = _last_row_end(data, has_quotes)
+            if is_last:
+                _require_closed(data[cut:], path, line + data.count(b"\n", 0, cut))
+                cut = len(data)
             if cut:
                 yield Block(memoryview(data)[:cut], line, has_quotes)
                 offset, line, size = offset + cut, line + data.count(b"\n", 0, cut), block_bytes
@@ -81,6 +84,12 @@ def _take_header(file: BinaryIO, path: Path) -> bytes:
 
 def _last_row_end(data: bytes, has_quotes: bool) -> int:
     return max(_row_ends(data), default=0) if has_quotes else data.rfind(b"\n") + 1
+
+
+def _require_closed(rest: bytes, path: Path, line: int) -> None:
+    """Otherwise all rows behind an open quote would disappear in one cell."""
+    if rest and not _ROW.fullmatch(rest + b"\n"):
+        raise InputError(f"{path}, line {line}: a quote is opened here and not closed")
 
 
 def _row_ends(data: bytes) -> Iterator[int]:

@@ -6,6 +6,7 @@ once. Only where a conversion fails are the rows looked for that are to blame.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import shorten
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,8 @@ class NormalForm:
         self._file = file
         missing = [c.name for c in table.columns if c.name not in header]
         if missing:
-            raise InputError(f"{file}, line 1: no column {', '.join(missing)} (found: {', '.join(header)})")
+            found = shorten(", ".join(header), 400, placeholder="...")  # one line, whatever the header holds
+            raise InputError(f"{file}, line 1: no column {', '.join(missing)} (found: {found})")
         twice = [c.name for c in table.columns if header.count(c.name) > 1]
         if twice:
             raise InputError(f"{file}, line 1: column {', '.join(twice)} is there twice")
@@ -98,9 +100,9 @@ class NormalForm:
         return Normalized(rows, tuple(self._rejected(located, reasons)))
 
     def _rejected(self, located: list[tuple[int, bytes]], reasons: dict[int, str]) -> Iterator[Rejected]:
-        for number, reason in sorted(reasons.items()):
+        for number, why in sorted(reasons.items()):
             line, row = located[number]
-            yield Rejected(self._file, line, reason, row.decode("utf-8", "replace"))
+            yield Rejected(self._file, line, why, row.decode("utf-8", "replace"))
 
     def _why_unreadable(self, located: list[tuple[int, bytes]], error: pa.ArrowInvalid) -> str:
         for line, row in located:

@@ -68,7 +68,8 @@ def _start(options: SparkOptions, workspace: Path) -> SparkSession:
     with log.open("ab") as sink, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyspark warns of a pandas that nothing here uses
         try:
-            gateway = launch_gateway(conf, {} if options.is_verbose else {"stdout": sink, "stderr": sink})
+            output = {} if options.is_verbose else {"stdout": sink, "stderr": sink}
+            gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError:
             raise RunFailed(f"Spark did not start with the Java in {java.home}: {_last_line(log)}") from None
         return SparkSession(SparkContext(conf=conf, gateway=gateway))

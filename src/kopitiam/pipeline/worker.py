@@ -20,6 +20,7 @@ from kopitiam.contracts.tables import TABLES
 from kopitiam.landing.layout import Home
 from kopitiam.landing.writer import make_folder, sync_folder
 from kopitiam.pipeline.batch import answer
+from kopitiam.pipeline.progress import tasks_reported
 from kopitiam.registry.port import RegistryPort
 from kopitiam.results.answers import AnswerSet
 from kopitiam.results.forms import write_forms
@@ -30,13 +31,21 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Who wants to be told how it goes; the default is nobody."""
+
+    on_step: Callable[[str], None] = lambda _: None
+    on_tasks: Callable[[int, int], None] = lambda _done, _all: None
+
+
+@dataclass(frozen=True)
 class Worker:
     name: str
     registry: RegistryPort
     home: Home
     session: Future[SparkSession]
     scratch: Path
-    on_step: Callable[[str, str], None] = lambda _run, _step: None
+    watch: Watch = Watch()
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def work(self) -> None:
@@ -75,10 +84,9 @@ class Worker:
         }
         questions = Questions.from_dict(run.questions)
         with tempfile.TemporaryDirectory(prefix=f"run-{run.run}-", dir=self.scratch) as scratch:
-            raw = answer(
-                self.session.result(), folders, questions, Path(scratch), lambda step: self.on_step(run.run, step)
-            )
-            answers = AnswerSet(raw)
+            spark = self.session.result()
+            with tasks_reported(spark, self.watch.on_tasks):
+                answers = AnswerSet(answer(spark, folders, questions, Path(scratch), self.watch.on_step))
             summary = Summary(
                 questions,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},

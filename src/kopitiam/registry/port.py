@@ -15,6 +15,12 @@ EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
 
 
 @dataclass(frozen=True)
+class Opened:
+    run: Run
+    is_new: bool  # False: an earlier call with the same key opened it
+
+
+@dataclass(frozen=True)
 class Registered:
     """`conflict`: another body is durable under this number, and `chunk` is that one."""
 
@@ -70,7 +76,7 @@ class RegistryPort(Protocol):
         lease_seconds: float,
         shards: int,
         max_open_runs: int | None = None,
-    ) -> Run:
+    ) -> Opened:
         """The same key of the same owner gives the same run, or `IdempotencyConflict` if it asks for
         something else. `TooManyRuns` if the owner has `max_open_runs` in state open already."""
 
@@ -119,8 +125,9 @@ class RegistryPort(Protocol):
     def durable_numbers(self, run: str, table: str) -> tuple[Span, ...]: ...
 
     def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
-        """`rejected` rows were set aside before they came into any chunk. Seals the table if exactly these chunks and rows are durable, and with the last table the
-        run. Repeating it with the same figures is fine. `RunOver` if the run failed or was ended."""
+        """Seals the table if exactly these chunks and rows are durable, and with the last table the
+        run. `rejected` rows were set aside before they came into any chunk; they are counted once.
+        Repeating it with the same figures is fine. `RunOver` if the run failed or was ended."""
 
     def expectations(self, run: str) -> dict[str, dict[int, tuple[int, int]]]:
         """For each sealed table and every shard, zero included: the chunks and rows to process."""

@@ -23,7 +23,7 @@ from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import chunks, leases, results, runs, tables
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.migrations import upgrade
-from kopitiam.registry.port import Ended, Fence, Published, Registered, RegistryPort
+from kopitiam.registry.port import Ended, Fence, Opened, Published, Registered, RegistryPort
 from kopitiam.registry.schema import readiness
 from kopitiam.registry.transactions import Transactions, upsert
 
@@ -65,7 +65,7 @@ class Registry(RegistryPort):
         lease_seconds: float,
         shards: int,
         max_open_runs: int | None = None,
-    ) -> Run:
+    ) -> Opened:
         _want_counts(other_shards=shards - 1)
         now = self._now()
         wanted = Run(
@@ -138,7 +138,9 @@ class Registry(RegistryPort):
     def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
         _want_table(table)
         _want_counts(chunks=chunks, rows=rows, rejected=rejected)
-        return self._write(lambda c: tables.end_table(c, run, table, (chunks, rows), rejected, self._now()))
+        return self._write(
+            lambda c: tables.end_table(c, run, table, (chunks, rows), rejected=rejected, now=self._now())
+        )
 
     def expectations(self, run: str) -> dict[str, dict[int, tuple[int, int]]]:
         return self._read(lambda c: tables.expectations(c, run))

@@ -14,6 +14,7 @@ from kopitiam.contracts.errors import (
 )
 from kopitiam.contracts.runs import OVER, Run, RunState, can_move
 from kopitiam.contracts.tables import TABLES
+from kopitiam.registry.port import Opened
 from kopitiam.registry.schema import chunks, owners, run_tables, runs
 from kopitiam.registry.transactions import upsert
 
@@ -29,12 +30,12 @@ LOCK = select(*RUN_COLUMNS).where(runs.c.run == bindparam("run")).with_for_updat
 
 def open_run(
     connection: Connection, wanted: Run, key: str | None, lease_seconds: float, most: int | None
-) -> Run:
+) -> Opened:
     _wait_for_others_of(connection, wanted.owner)
     if before := _opened_before(connection, wanted, key):
         if (before.questions, before.label) != (wanted.questions, wanted.label):
             raise IdempotencyConflict(f"key {key!r} opened run {before.run}, which asks for something else")
-        return before
+        return Opened(before, is_new=False)
     if most is not None and _count_open(connection, wanted.owner) >= most:
         raise TooManyRuns(f"{most} runs are open already, and no more are allowed at once")
     connection.execute(
@@ -56,7 +57,7 @@ def open_run(
         insert(run_tables),
         [{"run": wanted.run, "table_name": table, "chunks": 0, "rows": 0, "rejected": 0} for table in TABLES],
     )
-    return wanted
+    return Opened(wanted, is_new=True)
 
 
 def _wait_for_others_of(connection: Connection, owner: str) -> None:

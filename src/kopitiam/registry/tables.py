@@ -34,9 +34,9 @@ def figures(connection: Connection, run: str) -> RunFigures:
 
 
 def end_table(
-    connection: Connection, run: str, table: str, expected: tuple[int, int], rejected: int, now: float
+    connection: Connection, run: str, table: str, expected: tuple[int, int], *, rejected: int, now: float
 ) -> Ended:
-    """`expected` are the chunks and rows that END tells of, `rejected` the rows that never came in a chunk."""
+    """`expected` are the chunks and rows that END tells of, `rejected` the rows that are in no chunk."""
     found = locked(connection, run)
     if found.state in (RunState.FAILED, RunState.ENDED):
         raise RunOver(f"run {run} is {found.state}")
@@ -46,7 +46,7 @@ def end_table(
         return Ended("sealed" if is_same else "conflict", state.chunks, state.rows, *expected)
     ended = _compare(durable_spans(connection, run, table), state, expected)
     if ended.sealed:
-        _seal(connection, found, table, ended, rejected, now)
+        _seal(connection, found, table, ended, rejected=rejected, now=now)
     return ended
 
 
@@ -68,7 +68,7 @@ def _compare(durable: tuple[Span, ...], state: TableState, expected: tuple[int, 
     return Ended(outcome, state.chunks, state.rows, *expected, missing, extra)
 
 
-def _seal(connection: Connection, run: Run, table: str, ended: Ended, rejected: int, now: float) -> None:
+def _seal(connection: Connection, run: Run, table: str, ended: Ended, *, rejected: int, now: float) -> None:
     connection.execute(
         update(run_tables)
         .where(run_tables.c.run == run.run, run_tables.c.table_name == table)

@@ -196,7 +196,7 @@ def test_a_fresh_registry_may_be_opened_by_several_processes_at_once(place, star
 def open_with_key(url: str, home: Path, ready: Any, opened: Any) -> None:
     registry = open_registry(url, home)
     ready.wait()
-    run = registry.open_run({}, "", "anna", idempotency_key="k", lease_seconds=60, shards=1)
+    run = registry.open_run({}, "", "anna", idempotency_key="k", lease_seconds=60, shards=1).run
     opened.put(run.run)
 
 

@@ -70,6 +70,15 @@ def test_an_end_may_be_repeated_but_not_changed(registry, open_run, put) -> None
     assert registry.table_states(run)["users"].expected_rows == 10
 
 
+def test_rows_set_aside_before_they_came_into_a_chunk_are_counted_once(registry, open_run, put) -> None:
+    run = open_run()
+    put(run, 0, rejected=2)
+    assert not registry.end_table(run, "users", 2, 20, rejected=3).sealed
+    for _ in range(2):
+        assert registry.end_table(run, "users", 1, 10, rejected=3).sealed
+    assert registry.table_states(run)["users"].rejected == 5
+
+
 def test_the_last_table_seals_the_run(registry, open_run, put) -> None:
     run = open_run()
     put(run, 0)

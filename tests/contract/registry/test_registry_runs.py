@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def in_state(registry: Registry, run: str, state: RunState) -> str:
 
 def test_a_new_run_is_open_and_has_all_tables(registry, clock) -> None:
     questions = Questions().to_dict()
-    run = registry.open_run(questions, "May", "anna", idempotency_key=None, lease_seconds=60, shards=4)
+    run = registry.open_run(questions, "May", "anna", idempotency_key=None, lease_seconds=60, shards=4).run
     assert is_run_id(run.run)
     assert (run.state, run.label, run.owner, run.shards) == (RunState.OPEN, "May", "anna", 4)
     assert (run.questions, run.created_at, run.lease_expires_at) == (questions, clock(), clock() + 60)
@@ -70,6 +71,13 @@ def test_the_same_key_gives_the_same_run(registry, open_run: OpenRun) -> None:
     run = open_run(key="k")
     assert open_run(key="k") == run
     assert len(registry.list_runs(None, 10)) == 1
+
+
+def test_an_opening_tells_whether_the_run_is_new(registry) -> None:
+    asked: dict[str, Any] = {"questions": {}, "label": "", "owner": "anna", "lease_seconds": 60, "shards": 1}
+    opened = [registry.open_run(**asked, idempotency_key=key) for key in ("k", "k", None, None)]
+    assert [each.is_new for each in opened] == [True, False, True, True]
+    assert opened[1].run == opened[0].run
 
 
 def test_keys_of_different_owners_have_nothing_to_do_with_each_other(open_run: OpenRun) -> None:

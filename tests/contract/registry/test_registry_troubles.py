@@ -39,7 +39,7 @@ def test_the_migrations_make_the_tables_that_the_code_expects(place) -> None:
 
 def test_what_was_written_is_there_after_opening_again(place) -> None:
     first = open_registry(place.url, place.home)
-    run = first.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=1)
+    run = first.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=1).run
     first.close()
     again = open_registry(place.url, place.home)
     assert again.get_run(run.run) == run
@@ -83,7 +83,7 @@ def test_a_home_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_unavailable_and_what_was_there_stays(tmp_path: Path) -> None:
     registry = open_registry("sqlite", tmp_path)
-    run = registry.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=1).run
+    run = registry.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=1).run.run
     registry.close()
     engine = connect_engine("sqlite", tmp_path)
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 1"))
@@ -154,6 +154,23 @@ def engine(tmp_path: Path) -> Engine:
 @pytest.fixture
 def transactions(engine: Engine) -> Transactions:
     return Transactions(engine, pause=lambda _: None)
+
+
+def test_a_sqlite_writer_is_alone_from_its_beginning_and_a_reader_is_not(
+    transactions: Transactions, tmp_path: Path
+) -> None:
+    def others_may_write(_: Connection) -> bool:
+        other = sqlite3.connect(tmp_path / "registry.sqlite", timeout=0, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            other.close()
+        return True
+
+    assert transactions.read(others_may_write)
+    assert not transactions.write(others_may_write)
 
 
 def test_work_that_met_a_lock_is_tried_again(transactions: Transactions) -> None:

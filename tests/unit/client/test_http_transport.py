@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_gateway import FakeTime, Fault, TinyGateway, serving
 
 from kopitiam.client.http import Transport
 from kopitiam.client.refusals import ConflictError, IncompleteError
@@ -18,6 +17,7 @@ from kopitiam.contracts.errors import (
     TableSealed,
     Unavailable,
 )
+from tiny_gateway import FakeTime, Fault, TinyGateway, serving
 
 TOKEN = "s3cret-token-of-the-north-branch"
 
@@ -52,7 +52,7 @@ def test_a_sound_call_is_made_once_with_the_token(
     assert time.slept == []
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_passing_refusals_are_tried_again(
     gateway: TinyGateway, transport: Transport, time: FakeTime, status: int
 ) -> None:
@@ -89,7 +89,7 @@ def test_pauses_grow_with_jitter_up_to_a_bound(
 def test_patience_ends_within_its_bound(gateway: TinyGateway, transport: Transport, time: FakeTime) -> None:
     gateway.faults.append(Fault("GET", times=1000, status=503))
     with pytest.raises(
-        Unavailable, match=r"cannot be reached: 503: told to fail \(tried \d+ times in 11\d s\)"
+        Unavailable, match=r"is not available: 503: told to fail \(tried \d+ times in 1[12]\d s\)"
     ):
         transport.call("GET", LIST)
     assert time.now <= 120
@@ -154,12 +154,12 @@ def test_an_abandoned_branch_gives_up_and_leaves_the_rest_alone(
     ],
 )
 def test_a_refusal_that_will_not_pass_is_raised_at_once(
-    gateway: TinyGateway, transport: Transport, time: FakeTime, status: int, error: str, kind: type[Exception]
+    gateway: TinyGateway, transport: Transport, status: int, error: str, kind: type[Exception]
 ) -> None:
     gateway.faults.append(Fault("GET", status=status, error=error))
     with pytest.raises(kind, match="told to fail"):
         transport.call("GET", LIST)
-    assert time.slept == []
+    assert len(gateway.calls) == 1
 
 
 def test_a_wrong_token_is_the_users_configuration(gateway: TinyGateway) -> None:

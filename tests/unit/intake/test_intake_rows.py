@@ -1,5 +1,6 @@
 """CSV text to rows in normal form: dialects, bad rows and their lines."""
 
+import csv
 from datetime import UTC, datetime
 
 import pytest
@@ -210,9 +211,24 @@ def test_a_quote_left_open_in_the_header_is_refused(intake, content):
         intake(STORES, content)
 
 
-def test_a_header_beyond_all_measure_is_refused(intake):
-    with pytest.raises(InputError, match="line 1: not a CSV header"):
-        intake(STORES, "x" * 200_000 + "\n1,A\n")
+@pytest.mark.parametrize(
+    ("longest_field", "complaint"),
+    [(131_072, "not a CSV header: "), (1_000_000, "no column store_id, store_name")],
+)
+def test_a_header_beyond_all_measure_is_refused_in_few_words(intake, longest_field, complaint):
+    limit_before = csv.field_size_limit(longest_field)
+    try:
+        with pytest.raises(InputError, match=f"line 1: {complaint}") as refusal:
+            intake(STORES, "x" * 200_000 + "\n1,A\n")
+    finally:
+        csv.field_size_limit(limit_before)
+    assert len(str(refusal.value)) < 500
+
+
+def test_a_header_with_newlines_is_refused_in_one_line(intake):
+    with pytest.raises(InputError) as refusal:
+        intake(STORES, '"the\nid","the\r\nname"\n1,A\n')
+    assert str(refusal.value) == "file.csv, line 1: no column store_id, store_name (found: the id, the name)"
 
 
 def test_bytes_that_are_not_utf8_are_refused_with_their_line(intake):

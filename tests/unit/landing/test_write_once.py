@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Barrier
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ def calls(monkeypatch):
     real_fsync, real_link = os.fsync, os.link
 
     def fsync(descriptor):
-        made.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        made.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
         real_fsync(descriptor)
 
     def link(source, target):

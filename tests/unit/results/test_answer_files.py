@@ -12,7 +12,6 @@ import pytest
 
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.results import answers as answers_module
-from kopitiam.results import forms
 from kopitiam.results.answers import AnswerSet, RawAnswers
 from kopitiam.results.forms import write_forms
 from kopitiam.results.summary import RowCount, Summary
@@ -255,13 +254,13 @@ def test_the_summary_accounts_for_all_rows(out, answers, summary):
 
 def test_the_summary_comes_last(out, answers, summary, monkeypatch):
     replaced = []
-    real_replace = forms.os.replace
+    real_replace = Path.replace
 
     def replace(source, target):
-        replaced.append(Path(target).name)
-        real_replace(source, target)
+        replaced.append(target.name)
+        return real_replace(source, target)
 
-    monkeypatch.setattr(forms.os, "replace", replace)
+    monkeypatch.setattr(Path, "replace", replace)
     write_forms(out, answers, summary)
     assert replaced[-1] == "summary.json"
     assert set(replaced[:-1]) == FILES

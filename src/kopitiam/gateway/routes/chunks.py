@@ -14,7 +14,7 @@ from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.bodies import receive
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
 from kopitiam.gateway.problems import Refusal
-from kopitiam.landing.writer import make_folder, write_once
+from kopitiam.landing.writer import replace_file
 from kopitiam.registry.port import Ended
 
 router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
@@ -43,7 +43,8 @@ async def put_chunk(
         crash_point("chunk.begun")
         path = gateway.home.incoming / gateway.name / f"{uuid.uuid4().hex}.body"
         try:
-            body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
+            async with gateway.keeping(run):
+                body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
             stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
         finally:
             path.unlink(missing_ok=True)
@@ -92,10 +93,8 @@ async def put_rejected(run: RunDep, table: TablePath, request: Request, gateway:
 
 
 def _keep_rejected(gateway: Gateway, run: Run, table: str, content: bytes) -> None:
-    target = gateway.home.rejected(run.run) / f"{table}-client.csv"
-    make_folder(target.parent)
-    target.unlink(missing_ok=True)
-    write_once(target, content)
+    whole_lines = content if content.endswith(b"\n") else content + b"\n"
+    replace_file(gateway.home.rejected(run.run) / f"{table}-client.csv", whole_lines)
 
 
 def _require_taking(run: Run) -> None:

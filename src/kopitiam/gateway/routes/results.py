@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from enum import StrEnum
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, Response, StreamingResponse
@@ -15,11 +15,11 @@ from kopitiam.gateway.problems import Refusal
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
-_REFUSALS = {code: {"model": Problem} for code in (404, 409, 410)}
+_REFUSALS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 409, 410)}
 _MEDIA_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
 
-AnswerName = StrEnum("AnswerName", {f"Q{name}": name for name in ANSWERS})
-Form = StrEnum("Form", {name: name for name in _MEDIA_TYPES})
+AnswerName = Literal["1", "2_1", "2_2", "3", "4"]
+Form = Literal["csv", "json", "parquet"]
 
 
 @router.get("/results/summary.json", response_class=FileResponse, responses=_REFUSALS)
@@ -31,7 +31,7 @@ def get_summary(run: RunDep, gateway: GatewayDep) -> FileResponse:
 @router.get("/results/{answer}.{form}", response_class=FileResponse, responses=_REFUSALS)
 def get_answer(run: RunDep, answer: AnswerName, form: Form, gateway: GatewayDep) -> FileResponse:
     """One answer: 1, 2_1, 2_2, 3 or 4, as csv, json or parquet."""
-    return _file(gateway, run, form_name(ANSWERS[answer.value], form.value), form.value)
+    return _file(gateway, run, form_name(ANSWERS[answer], form), form)
 
 
 @router.get("/rejected.csv", response_class=Response, responses={200: {"content": {CSV: {}}}, **_REFUSALS})
@@ -55,7 +55,9 @@ def _file(gateway: Gateway, run: Run, name: str, form: str) -> FileResponse:
         if run.state is RunState.ENDED:
             raise Refusal(410, "over", f"the run was ended: {run.error or 'cancelled'}")
         why = f": {run.error}" if run.error else ""
-        raise Refusal(409, "not_ready", f"no answers: the run is {run.state.value}{why}", state=run.state.value)
+        raise Refusal(
+            409, "not_ready", f"no answers: the run is {run.state.value}{why}", state=run.state.value
+        )
     path = gateway.home.attempt(run.run, published.attempt) / name
     if not path.is_file():
         raise Refusal(404, "not_found", "these answers have been cleaned up")

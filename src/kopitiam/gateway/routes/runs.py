@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from kopitiam.contracts.api import OpenRun, RunList, RunStatus
-from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.context import CallerDep, GatewayDep, RunDep
 from kopitiam.gateway.janitor import remove_files
 from kopitiam.gateway.problems import Refusal
@@ -35,10 +36,8 @@ def open_run(wanted: OpenRun, gateway: GatewayDep, caller: CallerDep, response: 
         shards=settings.pipeline.shards,
         max_open_runs=settings.gateway.max_open_runs,
     )
-    status = run_status(gateway.registry, opened.run)
-    if any(table.chunks or table.sealed for table in status.tables.values()) or status.state != RunState.OPEN:
-        response.status_code = 200
-    return status
+    response.status_code = 201 if opened.is_new else 200
+    return run_status(gateway.registry, opened.run.run)
 
 
 @router.get("/runs")
@@ -83,7 +82,7 @@ async def watch_run(run: RunDep, gateway: GatewayDep) -> StreamingResponse:
 
     async def events() -> AsyncIterator[str]:
         seen, looks = -1, 0
-        while not gateway.admission.is_closing:
+        while not gateway.admission.is_closing:  # an error here ends the stream, and the client asks again
             version = await run_in_threadpool(gateway.registry.version, run.run)
             if version != seen:
                 status = await run_in_threadpool(run_status, gateway.registry, run.run)
@@ -104,6 +103,9 @@ def _cursor(before: str | None) -> tuple[float, str] | None:
         return None
     moment, _, run = before.partition("~")
     try:
-        return float(moment), run
+        created_at = float(moment)
     except ValueError:
-        raise Refusal(422, "invalid", "before: want the `next` of the page before") from None
+        created_at = math.nan
+    if not math.isfinite(created_at) or not is_run_id(run):
+        raise Refusal(422, "invalid", "before: want the `next` of the page before")
+    return created_at, run

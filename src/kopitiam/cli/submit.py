@@ -1,0 +1,116 @@
+"""`kopi submit`: a folder to a gateway, and its answers back."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kopitiam.cli.connection import DEFAULT_SERVER, Authority, Patience, Server, Token, connected
+from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked, has_flags
+from kopitiam.client.client import RunHandle
+from kopitiam.client.downloads import require_writable
+from kopitiam.client.folder import InputFolder, check_structure, open_folder
+from kopitiam.client.http import PATIENCE_SECONDS
+from kopitiam.contracts.config import QuestionsSection, load_settings
+from kopitiam.contracts.errors import ConfigError, Unavailable
+
+if TYPE_CHECKING:
+    from kopitiam.cli.progress import SubmitProgress
+
+
+def submit(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)
+    ],
+    *,
+    server: Server = DEFAULT_SERVER,
+    token: Token = None,
+    label: Annotated[str, typer.Option(metavar="L", help="A name for people.", show_default=False)] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Folder for the answer files.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with an upload.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if a single row does not parse.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Leave when all is sent.")] = False,
+    years: Years = None,
+    hours: Hours = None,
+    min_amount: MinAmount = None,
+    top: Top = None,
+    patience: Patience = PATIENCE_SECONDS,
+    authority: Authority = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Send a folder of CSV exports to a gateway, wait, and show the answers.
+
+    Examples:
+
+      kopi submit exports --server http://gateway:8440 --out answers
+
+      kopi submit exports --resume 0f8c2d...   go on after a crash: only what is missing is sent
+    """
+    settings = load_settings(config)
+    questions = _questions(settings.questions, years, hours, min_amount, top)
+    if resume is not None and (label or has_flags(years, hours, min_amount, top)):
+        raise ConfigError("--resume: the run has its label and its questions already")
+    found = open_folder(folder)
+    if out is not None:
+        require_writable(out)
+
+    from kopitiam.cli.delivery import deliver  # noqa: PLC0415
+    from kopitiam.cli.progress import SubmitProgress  # noqa: PLC0415
+
+    with (
+        SubmitProgress(found.total_bytes) as progress,
+        connected(server, token, authority, patience, progress.on_trouble) as client,
+    ):
+        check_structure(found, progress.on_checked)
+        run = client.run(resume) if resume is not None else client.open_run(label, **questions)
+        with _resumable(run, _again(found, run, server, out, strict), progress):
+            client.upload(found, run, strict=strict, progress=progress.on_table)
+            if not no_wait:
+                run.wait(progress=progress.on_status)
+            progress.stop()
+        if no_wait:
+            typer.echo(run.status().model_dump_json(indent=2) if as_json else run.id)
+        else:
+            deliver(run, out, as_json)
+
+
+def _questions(
+    base: QuestionsSection, years: str | None, hours: str | None, min_amount: str | None, top: int | None
+) -> dict[str, Any]:
+    """What the settings or the flags ask; the rest is left to the gateway."""
+    flags = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
+    wanted = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
+    questions = asked(base, years, hours, min_amount, top).to_dict()
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in questions.items()
+        if name in wanted
+    }
+
+
+def _again(folder: InputFolder, run: RunHandle, server: str, out: Path | None, strict: bool) -> str:
+    words = ["kopi", "submit", str(folder.path), "--server", server, "--resume", run.id]
+    words += ["--out", str(out)] if out is not None else []
+    words += ["--strict"] if strict else []
+    return f"resume with: {shlex.join(words)}"
+
+
+@contextmanager
+def _resumable(run: RunHandle, again: str, progress: "SubmitProgress") -> Iterator[None]:
+    """Whatever ends this process, the run goes on; its id is told at once, for those who are killed."""
+    progress.say(f"run {run.id}; {again}")
+    try:
+        yield
+    except BaseException as error:
+        progress.stop()
+        if isinstance(error, Unavailable) or not isinstance(error, Exception):  # or a signal
+            typer.echo(f"run {run.id} is not cancelled; {again}", err=True)
+        raise

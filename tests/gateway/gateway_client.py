@@ -1,0 +1,166 @@
+"""How the tests speak to a gateway: plain HTTP, rows to send, raw sockets for bad manners."""
+
+import base64
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopitiam.contracts.api import CSV, PARQUET
+from kopitiam.contracts.tables import TABLES, Kind
+from kopitiam.landing.layout import Home
+from kopitiam.landing.writer import encode
+
+T = TypeVar("T")
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def eventually(look: Callable[[], T], seconds: float = 20) -> T:
+    """What `look` gives, once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+    return seen
+
+
+def rows_of(table: str, count: int = 10, first: int = 1) -> pa.Table:
+    """Sound rows, the same for the same arguments."""
+    numbers = range(first, first + count)
+    cells: dict[Kind, Callable[[int], Any]] = {
+        Kind.TEXT: lambda n: f"text-{n}",
+        Kind.ID: lambda n: n,
+        Kind.COUNT: lambda n: n % 7,
+        Kind.MONEY: lambda n: n * 10_000 + 5,
+        Kind.INSTANT: lambda n: NOON + timedelta(seconds=n),
+        Kind.DATE: lambda n: date(1990, 1, 1) + timedelta(days=n % 9000),
+    }
+    columns = [[cells[column.kind](n) for n in numbers] for column in TABLES[table].columns]
+    return pa.Table.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, TABLES[table].schema, strict=True)],
+        schema=TABLES[table].schema,
+    )
+
+
+def parquet_of(table: str = "users", count: int = 10, first: int = 1) -> bytes:
+    return encode(TABLES[table], rows_of(table, count, first))
+
+
+def parquet_file(rows: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, **options)
+    return bytes(sink.getvalue())
+
+
+def digest_header(body: bytes) -> dict[str, str]:
+    return {"Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode()}:"}
+
+
+class GatewayClient:
+    def __init__(self, url: str, home: Path, token: str | None = None, verify: Any = True) -> None:
+        self.url, self.home = url, Home(home)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.Client(base_url=url, headers=headers, timeout=60, verify=verify, trust_env=False)
+
+    def open_run(self, **wanted: Any) -> str:
+        response = self.http.post("/api/v1/runs", json=wanted)
+        assert response.status_code == 201, response.text
+        run: str = response.json()["run"]
+        return run
+
+    def put(
+        self,
+        run: str,
+        number: int | str = 0,
+        body: Any = None,
+        table: str = "users",
+        media_type: str | None = PARQUET,
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Response:
+        body = parquet_of(table) if body is None else body
+        digest = digest_header(body) if isinstance(body, bytes) else {}
+        given = ({"Content-Type": media_type} if media_type else {}) | digest | (headers or {})
+        return self.http.put(f"{chunk_path(run, number, table)}", content=body, headers=given)
+
+    def put_csv(self, run: str, text: str, number: int = 0, table: str = "users") -> httpx.Response:
+        return self.put(run, number, text.encode(), table, CSV)
+
+    def end(self, run: str, table: str = "users", chunks: int = 1, rows: int = 10, **more: Any) -> httpx.Response:
+        figures = {"chunks": chunks, "rows": rows, **more}
+        return self.http.post(f"/api/v1/runs/{run}/tables/{table}/end", json=figures)
+
+    def seal(self, run: str) -> None:
+        """All five tables, empty."""
+        for table in TABLES:
+            assert self.end(run, table, 0, 0).status_code == 200
+
+    def status(self, run: str) -> dict[str, Any]:
+        response = self.http.get(f"/api/v1/runs/{run}")
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    def durable(self, run: str, table: str = "users") -> dict[int, str]:
+        """The digest of each chunk."""
+        chunks = self.http.get(f"/api/v1/runs/{run}/tables/{table}/chunks").json()["chunks"]
+        return {chunk["number"]: chunk["digest"] for chunk in chunks}
+
+    def cancel(self, run: str) -> httpx.Response:
+        return self.http.delete(f"/api/v1/runs/{run}")
+
+    def metric(self, name: str, **labels: str) -> float:
+        wanted = name + ("{%s}" % ",".join(f'{k}="{v}"' for k, v in labels.items()) if labels else "")
+        for line in self.http.get("/metrics").text.splitlines():
+            if line.startswith(wanted + " "):
+                return float(line.split()[-1])
+        return 0.0
+
+    def file(self, run: str, number: int = 0, table: str = "users", shard: int = 0) -> Path:
+        return self.home.chunk(run, table, shard, number)
+
+    def incoming(self) -> list[Path]:
+        return [path for path in self.home.incoming.rglob("*") if path.is_file()]
+
+    def files_of(self, run: str) -> list[Path]:
+        return [path for path in self.home.path.rglob("*") if path.is_file() and run in str(path)]
+
+
+def chunk_path(run: str, number: int | str = 0, table: str = "users") -> str:
+    return f"/api/v1/runs/{run}/tables/{table}/chunks/{number}"
+
+
+class RawUpload:
+    """A chunk that is sent piece by piece over a bare socket."""
+
+    def __init__(self, url: str, run: str, size: int, number: int = 0) -> None:
+        place = urlsplit(url)
+        assert place.hostname and place.port
+        self._socket = socket.create_connection((place.hostname, place.port), timeout=20)
+        self.send(
+            f"PUT {chunk_path(run, number)} HTTP/1.1\r\nHost: gateway\r\nContent-Type: {PARQUET}\r\n"
+            f"Content-Length: {size}\r\n\r\n".encode()
+        )
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        data = b""
+        while b"}" not in data:
+            piece = self._socket.recv(65536)
+            assert piece, data
+            data += piece
+        head, _, body = data.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)
+
+    def close(self) -> None:
+        self._socket.close()

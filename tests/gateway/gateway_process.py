@@ -1,0 +1,35 @@
+"""A gateway of its own in the foreground, for tests that kill it: `python gateway_process.py NAME`.
+
+Settings come from the environment. The first line that it prints is its address.
+"""
+
+import sys
+import threading
+from contextlib import closing
+
+from kopitiam.contracts.config import load_settings
+from kopitiam.gateway.app import close_gateway, open_gateway
+from kopitiam.gateway.janitor import keep_tidy
+from kopitiam.gateway.server import GatewayServer, address, listen
+from kopitiam.registry import open_registry
+
+
+def main(name: str) -> None:
+    settings, stopping = load_settings(), threading.Event()
+    with closing(open_registry(settings.registry.url, settings.home)) as registry:
+        gateway = open_gateway(name, settings, registry)
+        janitor = threading.Thread(target=keep_tidy, args=(gateway, stopping))
+        janitor.start()
+        try:
+            bound = listen(gateway)
+            sys.stdout.write(address(gateway, bound) + "\n")
+            sys.stdout.flush()
+            GatewayServer(gateway).run([bound])
+        finally:
+            stopping.set()
+            janitor.join()
+            close_gateway(gateway)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

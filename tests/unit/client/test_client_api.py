@@ -1,0 +1,180 @@
+"""What a notebook does: submit, wait, look at the answers, keep them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import kopitiam
+from kopitiam.client.client import Client
+from kopitiam.client.downloads import DownloadedAnswers
+from kopitiam.client.http import Transport
+from kopitiam.client.upload_progress import TableProgress
+from kopitiam.contracts.api import RunStatus
+from kopitiam.contracts.errors import ConfigError, InputError, RunError, RunFailed, RunNotFound, RunOver
+from kopitiam.contracts.questions import ANSWERS
+from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, serving
+
+
+@pytest.fixture
+def gateway() -> Iterator[TinyGateway]:
+    with serving("token") as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+def client(gateway: TinyGateway, time: FakeTime) -> Iterator[Client]:
+    with Client.over(Transport(gateway.url, "token", sleep=time.sleep, clock=time.clock)) as client:
+        yield client
+
+
+def test_the_package_has_the_client_and_loads_it_late() -> None:
+    assert kopitiam.Client is Client
+    code = "import sys, kopitiam; assert 'httpx' not in sys.modules and 'pyarrow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    with pytest.raises(AttributeError):
+        kopitiam.Customer  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_folder_goes_in_and_answers_come_out(
+    gateway: TinyGateway, client: Client, time: FakeTime, sound_folder: Path
+) -> None:
+    gateway.polls_to_go = 3
+    sent: list[TableProgress] = []
+    run = client.submit(sound_folder, "January", years=2024, min_amount=Decimal("70.5"), progress=sent.append)
+    assert run.id == FIRST_RUN
+    states: list[RunStatus] = []
+    assert run.wait(progress=states.append).state == "done"
+    assert [status.state for status in states] == ["sealed"] * 3 + ["done"]
+    assert time.slept == pytest.approx([0.1, 0.15, 0.225])
+    assert (states[0].label, states[0].questions["years"]) == ("January", [2024, 2024])
+    assert states[0].questions["min_amount"] == "70.5"
+    assert run.answer("3").to_pylist() == [
+        {"year_half_created_at": "3-year_half_created_at", "store_name": "3-store_name", "tpv": "3-tpv"}
+    ]
+    assert list(run.answers()) == list(ANSWERS)
+    assert sent[-1].is_sealed
+
+
+def test_a_lost_answer_does_not_open_a_second_run(gateway: TinyGateway, client: Client) -> None:
+    gateway.faults.append(Fault("POST .*/runs", times=2, is_stored=True))
+    client.open_run()
+    assert list(gateway.runs) == [FIRST_RUN]
+    assert gateway.count("POST") == 3
+    client.open_run()
+    assert len(gateway.runs) == 2
+
+
+def test_the_same_key_gives_the_same_run(client: Client) -> None:
+    assert client.open_run(idempotency_key="monday") == client.open_run(idempotency_key="monday")
+
+
+def test_questions_that_make_no_sense_are_not_sent(gateway: TinyGateway, client: Client) -> None:
+    with pytest.raises(ConfigError, match="top 0"):
+        client.open_run(top=0)
+    assert gateway.calls == []
+
+
+def test_a_folder_with_a_flaw_opens_no_run(gateway: TinyGateway, client: Client, sound_folder: Path) -> None:
+    (sound_folder / "users" / "users_202401.csv").write_text("user_id\n7\n")
+    with pytest.raises(InputError, match="no column birthdate"):
+        client.submit(sound_folder)
+    assert gateway.calls == []
+
+
+def test_an_upload_can_be_resumed_by_its_id(gateway: TinyGateway, client: Client, sound_folder: Path) -> None:
+    gateway.faults.append(Fault("POST .*/transactions/end", status=410, error="over"))
+    with pytest.raises(RunOver):
+        client.submit(sound_folder)
+    run = client.submit(sound_folder, resume=FIRST_RUN)
+    run.wait()
+    assert gateway.puts("transactions") == [0]
+    with pytest.raises(ConfigError, match="resumed"):
+        client.submit(sound_folder, resume=FIRST_RUN, top=5)
+
+
+@pytest.mark.parametrize(("state", "error"), [("failed", RunFailed), ("ended", RunOver)])
+def test_waiting_for_a_run_that_is_over_says_why(
+    gateway: TinyGateway, client: Client, state: str, error: type[Exception]
+) -> None:
+    run = client.open_run()
+    gateway.runs[run.id].state = state
+    gateway.runs[run.id].error = "3 rows too many"
+    with pytest.raises(error, match="3 rows too many"):
+        run.wait()
+
+
+def test_waiting_ends_with_its_timeout(client: Client, time: FakeTime) -> None:
+    with pytest.raises(TimeoutError, match="still open after 10 s"):
+        client.open_run().wait(timeout=10)
+    assert 9 < time.now <= 10
+    assert max(time.slept) == 1
+
+
+def test_all_forms_are_downloaded(
+    client: Client, gateway: TinyGateway, sound_folder: Path, tmp_path: Path
+) -> None:
+    with (sound_folder / "users" / "users_202401.csv").open("a") as file:
+        file.write("x,1990-01-01\n")
+    run = client.submit(sound_folder)
+    run.wait()
+    out = tmp_path / "answers" / "today"
+    run.download(out)
+    names = {f"results_query_{name}.{form}" for name in ANSWERS for form in ("csv", "json", "parquet")}
+    assert {file.name for file in out.iterdir()} == names | {"summary.json", "rejected.csv"}
+    assert (out / "results_query_2_1.csv").read_text() == "answer 2_1 as csv\n"
+    answers = DownloadedAnswers(out)
+    assert (answers.summary.read, answers.summary.used, answers.summary.rejected) == (7, 6, 1)
+    assert [(row.file, row.line) for row in answers.examples] == [("users/users_202401.csv", 3)]
+    assert answers.rows("4") == 1
+
+
+def test_a_broken_download_leaves_no_summary(
+    client: Client, gateway: TinyGateway, sound_folder: Path, tmp_path: Path
+) -> None:
+    run = client.submit(sound_folder)
+    run.wait()
+    run.download(tmp_path)
+    assert not (tmp_path / "rejected.csv").exists()
+    gateway.faults.append(Fault("GET .*/results/4.json", status=500, error="internal"))
+    with pytest.raises(Exception, match="told to fail"):
+        run.download(tmp_path)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_answers_before_their_time_are_refused(client: Client) -> None:
+    run = client.open_run()
+    with pytest.raises(RunError, match="is open"):
+        run.answer("3")
+    with pytest.raises(InputError, match="no answer '5'"):
+        run.answer("5")
+
+
+def test_runs_come_page_by_page(gateway: TinyGateway, client: Client) -> None:
+    for _ in range(60):
+        client.open_run()
+    gateway.calls.clear()
+    assert len(list(islice(client.runs(), 10))) == 10
+    assert gateway.count("GET") == 1
+    assert [status.run for status in client.runs()] == sorted(gateway.runs)
+
+
+def test_a_run_can_be_cancelled(gateway: TinyGateway, client: Client) -> None:
+    run = client.open_run()
+    assert run.cancel().state == "ended"
+    assert client.cancel(client.open_run().id).state == "ended"
+
+
+@pytest.mark.parametrize("run", ["0000000000000000", "../nodes", ""])
+def test_a_run_that_is_not_there_is_not_found(client: Client, run: str) -> None:
+    with pytest.raises(RunNotFound):
+        client.run(run).status()

@@ -1,11 +1,11 @@
-"""pyarrow alone, one process: the same CSVs read with declared types, the same columns written as Parquet chunks."""
+"""pyarrow alone, one process: reads the CSVs with declared types, writes the same columns as Parquet."""
 
 import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 MONEY = pa.decimal128(18, 4)
 TABLES = {
@@ -42,7 +42,8 @@ def main(data: Path, out: Path) -> None:
                 while rows >= CHUNK_ROWS:
                     joined = pa.Table.from_batches(waiting)
                     write(joined.slice(0, CHUNK_ROWS), out / name, number)
-                    waiting, rows, number = joined.slice(CHUNK_ROWS).to_batches(), rows - CHUNK_ROWS, number + 1
+                    waiting = joined.slice(CHUNK_ROWS).to_batches()
+                    rows, number = rows - CHUNK_ROWS, number + 1
         if rows:
             write(pa.Table.from_batches(waiting), out / name, number)
 

@@ -21,9 +21,10 @@ from kopitiam.gateway.janitor import keep_tidy
 from kopitiam.gateway.server import serving
 from kopitiam.landing.layout import Home
 from kopitiam.pipeline.session import SparkOptions, spark_session
-from kopitiam.pipeline.worker import Watch, Worker
+from kopitiam.pipeline.worker import UNWATCHED, Watch, Worker
 from kopitiam.registry.registry import open_registry
 
+_FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
 GATEWAY, PIPELINE = "gateway-1", "pipeline-1"
 
 
@@ -33,9 +34,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def service(
-    settings: Settings, options: SparkOptions, watch: Watch = Watch()
-) -> Iterator[Service]:
+def service(settings: Settings, options: SparkOptions, watch: Watch = UNWATCHED) -> Iterator[Service]:
     """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again."""
     with (
         _home(settings.home) as scratch,
@@ -68,7 +67,7 @@ def _threads(worker: Worker, gateway: Gateway) -> Iterator[None]:
             with contextlib.suppress(Py4JError, OSError):
                 worker.session.result().sparkContext.cancelAllJobs()
             for thread in threads:
-                thread.join()
+                thread.join(_FINISHING_SECONDS)
 
 
 @contextlib.contextmanager
@@ -83,7 +82,9 @@ def _home(home: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(f"{home}: another kopi serve uses this home; choose another with --home") from None
+            raise ConfigError(
+                f"{home}: another kopi serve uses this home; choose another with --home"
+            ) from None
         scratch = home / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()

@@ -150,10 +150,14 @@ def test_every_bad_row_is_set_aside_with_its_place_and_reason(nasty_analyzed):
     _, out = nasty_analyzed
     with (out / "rejected.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [[row["table"], row["file"], row["line"]] for row in rows] == [place for *place, _ in REJECTED]
-    for row, (*_, reason) in zip(rows, REJECTED, strict=True):
-        assert reason in row["reason"]
-    assert rows[0]["row"] == "Nowhere,x,Ipoh"
+    for table in READ:  # the tables come in any order, the rows of each as they were read
+        found = [row for row in rows if row["table"] == table]
+        expected = [rejected for rejected in REJECTED if rejected[0] == table]
+        assert [(table, row["file"], row["line"]) for row in found] == [place[:3] for place in expected]
+        for row, (*_, reason) in zip(found, expected, strict=True):
+            assert reason in row["reason"]
+    assert len(rows) == len(REJECTED)
+    assert "Nowhere,x,Ipoh" in [row["row"] for row in rows]
 
 
 def test_rows_read_are_rows_used_and_rows_rejected(nasty_analyzed):
@@ -174,7 +178,6 @@ def test_strict_makes_the_first_bad_row_fatal(kopi, nasty_folder, tmp_path):
     run = kopi("analyze", nasty_folder, "--out", tmp_path / "answers", "--strict")
     assert (run.code, run.stdout) == (2, "")
     (line,) = run.stderr.splitlines()
-    assert "13 bad rows" in line
     assert "1.stores/stores.csv, line 5: store_id 'x'" in line
     assert not any((tmp_path / "answers").glob("results_query_*"))
     assert not (tmp_path / "answers" / "summary.json").exists()

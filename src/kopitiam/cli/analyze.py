@@ -12,7 +12,9 @@ from kopitiam.contracts.config import load_settings
 
 
 def analyze(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)
+    ],
     out: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Folder for the answer files.", show_default=False)
     ] = None,
@@ -42,11 +44,11 @@ def analyze(
     if out is not None:
         require_writable(out)
 
-    from kopitiam.cli.delivery import deliver  # noqa: PLC0415
-    from kopitiam.cli.progress import AnalysisProgress  # noqa: PLC0415
-    from kopitiam.embedded import private_service  # noqa: PLC0415 - loads Spark
-    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415
-    from kopitiam.pipeline.worker import Watch  # noqa: PLC0415
+    from kopitiam.cli.delivery import deliver
+    from kopitiam.cli.progress import AnalysisProgress
+    from kopitiam.embedded import private_service
+    from kopitiam.pipeline.session import SparkOptions
+    from kopitiam.pipeline.worker import Watch
 
     with AnalysisProgress(found.total_bytes) as progress:
         check_structure(found, progress.on_checked)

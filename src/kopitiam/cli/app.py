@@ -1,5 +1,6 @@
 """The `kopi` command: its subcommands, and the one place where errors and signals become exit codes."""
 
+import logging
 import sys
 from typing import Annotated
 
@@ -35,6 +36,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     raise_on_sigterm()
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j mourns a killed JVM on the root logger
     try:
         app()
     except KopitiamError as error:

@@ -24,7 +24,8 @@ def bench(
     seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
     rounds: Annotated[int, typer.Option(min=1, help="How often each contender runs, in turns.")] = 3,
     only: Annotated[
-        list[str] | None, typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, ingest; may be repeated.")
+        list[str] | None,
+        typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, ingest; may be repeated."),
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Use this data instead.")] = None,
     sample: Annotated[
@@ -70,6 +71,6 @@ def _benchmarks() -> "tuple[ModuleType, ModuleType, ModuleType]":
     if not (_CHECKOUT / "benchmarks").is_dir():
         raise ConfigError("kopi bench needs a source checkout: the benchmarks are not part of the package")
     sys.path.insert(0, str(_CHECKOUT))
-    from benchmarks import measure, report, suite  # noqa: PLC0415
+    from benchmarks import measure, report, suite
 
     return suite, report, measure

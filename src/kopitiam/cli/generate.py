@@ -28,7 +28,7 @@ def generate(
       kopi generate --out full --scale 1 --seed 7  the full size, 3.3 GB
     """
     load_settings(config)
-    from kopitiam.synthetic import generate as make  # noqa: PLC0415
+    from kopitiam.synthetic import generate as make
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

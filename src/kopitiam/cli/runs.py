@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 from kopitiam.cli.connection import (
     DEFAULT_SERVER,
@@ -46,9 +46,11 @@ def runs(
     if as_json:
         typer.echo(json.dumps([status.model_dump(mode="json") for status in found], indent=2))
         return
-    table = Table(Column("run", no_wrap=True), "label", "state", "since", box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("run", "label", "state", "since"):
+        table.add_column(title, no_wrap=title != "label")
     for title in ("rows", "rejected"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for status in found:
         rows = sum(table.rows for table in status.tables.values())
         cells = (status.run, status.label, status.state, _moment(status.created_at))
@@ -91,7 +93,7 @@ def results(
 ) -> None:
     """Show the answers of a run, and keep them as files."""
     load_settings(config)
-    from kopitiam.cli.delivery import deliver  # noqa: PLC0415
+    from kopitiam.cli.delivery import deliver
 
     with connected(server, token, authority, patience) as client:
         handle = client.run(run)

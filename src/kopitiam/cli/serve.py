@@ -16,7 +16,9 @@ from kopitiam.contracts.config import load_settings
 def serve(
     home: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where everything is kept [default: ~/.kopitiam].", show_default=False),
+        typer.Option(
+            metavar="DIR", help="Where everything is kept [default: ~/.kopitiam].", show_default=False
+        ),
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].", show_default=False)
@@ -26,7 +28,9 @@ def serve(
         typer.Option(min=0, max=65535, help="Port; 0 takes a free one [default: 8440].", show_default=False),
     ] = None,
     config: Config = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what goes on, Spark included.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what goes on, Spark included.")
+    ] = False,
 ) -> None:
     """Take uploads from many clients and answer them: gateway and pipeline in one process.
 
@@ -44,8 +48,8 @@ def serve(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415 - loads Spark
-    from kopitiam.service import service  # noqa: PLC0415
+    from kopitiam.pipeline.session import SparkOptions
+    from kopitiam.service import service
 
     options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
     try:

@@ -62,8 +62,8 @@ def submit(
     if out is not None:
         require_writable(out)
 
-    from kopitiam.cli.delivery import deliver  # noqa: PLC0415
-    from kopitiam.cli.progress import SubmitProgress  # noqa: PLC0415
+    from kopitiam.cli.delivery import deliver
+    from kopitiam.cli.progress import SubmitProgress
 
     with (
         SubmitProgress(found.total_bytes) as progress,

@@ -22,7 +22,7 @@ def verify(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Check answers against the CSV exports with DuckDB, without Spark: exact amounts, multisets, order, ties.
+    """Check answers against the CSV exports with DuckDB, without Spark: amounts, multisets, order, ties.
 
     Ends with 1 and the differences if there are any. What was asked is taken from the summary.json beside
     the answers, unless flags say otherwise.
@@ -32,7 +32,7 @@ def verify(
       kopi verify exports answers
     """
     settings = load_settings(config)
-    from kopitiam.verification import verify as check  # noqa: PLC0415 - loads DuckDB
+    from kopitiam.verification import verify as check
 
     flags = (years, hours, min_amount, top)
     report = check(data, results, asked(settings.questions, *flags) if has_flags(*flags) else None)
@@ -41,7 +41,9 @@ def verify(
     else:
         for answer in report.answers:
             state = "equal" if answer.is_equal else f"{answer.difference_count:,} differences"
-            typer.echo(f"{answer.file}: {answer.rows_expected:,} rows expected, {answer.rows_found:,} found: {state}")
+            typer.echo(
+                f"{answer.file}: {answer.rows_expected:,} rows expected, {answer.rows_found:,} found: {state}"
+            )
         for line in report.differences:
             typer.echo(f"  {line}")
     if not report.is_equal:

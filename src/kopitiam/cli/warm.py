@@ -1,8 +1,6 @@
 """`kopi warm`: a rehearsal that leaves a Java class archive behind."""
 
-import contextlib
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -11,6 +9,8 @@ import typer
 from kopitiam.cli.options import Config, Json
 from kopitiam.contracts.config import load_settings
 
+_DUMP_SECONDS = 120  # the JVM writes the archive when it leaves
+
 
 def warm(config: Config = None, as_json: Json = False) -> None:
     """Record a Java class archive, so that Spark starts in half the time from now on.
@@ -18,11 +18,11 @@ def warm(config: Config = None, as_json: Json = False) -> None:
     Runs one small analysis. Do it once for each installation; `make setup` does it for you.
     """
     settings = load_settings(config)
-    from kopitiam.embedded import private_service  # noqa: PLC0415 - loads Spark
-    from kopitiam.pipeline.class_archive import archive_path, record_option  # noqa: PLC0415
-    from kopitiam.pipeline.java import find_java  # noqa: PLC0415
-    from kopitiam.pipeline.session import SparkOptions  # noqa: PLC0415
-    from kopitiam.synthetic import generate  # noqa: PLC0415
+    from kopitiam.embedded import private_service
+    from kopitiam.pipeline.class_archive import archive_path, record_option
+    from kopitiam.pipeline.java import find_java
+    from kopitiam.pipeline.session import SparkOptions
+    from kopitiam.synthetic import generate
 
     java = find_java()
     archive = archive_path(java)
@@ -31,13 +31,15 @@ def warm(config: Config = None, as_json: Json = False) -> None:
     with tempfile.TemporaryDirectory(prefix="kopitiam-", dir=archive.parent) as scratch:
         recorded = Path(scratch) / archive.name
         generate(Path(scratch) / "data", scale=0.001, seed=1)
-        options = SparkOptions(java_options=record_option(recorded))
+        options = SparkOptions(java_options=record_option(recorded), stop_seconds=_DUMP_SECONDS)
         with private_service(settings, options) as client:
             client.submit(Path(scratch) / "data").wait()
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(recorded, archive)
+        if recorded.is_file():
+            recorded.replace(archive)
     is_there = archive.is_file()
     if as_json:
         typer.echo(json.dumps({"archive": str(archive) if is_there else None, "java": java.version}))
     else:
-        typer.echo(f"Class archive for Java {java.version}: {archive if is_there else 'this Java makes none'}")
+        typer.echo(
+            f"Class archive for Java {java.version}: {archive if is_there else 'this Java makes none'}"
+        )

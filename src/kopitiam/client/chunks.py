@@ -31,6 +31,7 @@ def read_chunks(
     workers: Executor,
     on_rejected: Callable[[Rejected], None],
     on_bytes: Callable[[int], None] = lambda _: None,
+    *,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Iterator[Chunk]:
     """Parses blocks on the workers a few ahead, and gives chunks in order of number, from 0 on."""

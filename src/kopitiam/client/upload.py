@@ -139,7 +139,9 @@ class _Upload:
         on_rejected: Callable[[Rejected], None] = lambda _: None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
-        chunks = read_chunks(self.folder, name, self.parsers, on_rejected, on_bytes, self.sending.chunk_rows)
+        chunks = read_chunks(
+            self.folder, name, self.parsers, on_rejected, on_bytes, chunk_rows=self.sending.chunk_rows
+        )
         with closing(chunks):  # type: ignore[type-var]  # a generator, though it is declared an iterator
             for chunk in chunks:
                 on_chunk(chunk)

@@ -86,7 +86,9 @@ class Settings(BaseSettings):
     spark: SparkSection = SparkSection()
     questions: QuestionsSection = QuestionsSection()
 
-    def changed(self, home: Path | None = None, host: str | None = None, port: int | None = None) -> "Settings":
+    def changed(
+        self, home: Path | None = None, host: str | None = None, port: int | None = None
+    ) -> "Settings":
         """With flags above what file and environment say."""
         old_host, old_port = self.gateway.address
         listen = f"{host or old_host}:{old_port if port is None else port}"
@@ -120,7 +122,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del dotenv_settings, file_secret_settings
+        del settings_cls, dotenv_settings, file_secret_settings
         return env_settings, init_settings  # what the file says arrives as init arguments
 
 
@@ -147,5 +149,3 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file}: not TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-
-

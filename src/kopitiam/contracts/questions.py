@@ -95,9 +95,15 @@ ANSWERS: dict[str, Answer] = {
     answer.name: answer
     for answer in (
         Answer("1", "Large purchases in opening hours", ("transaction_id", "final_amount")),
-        Answer("2_1", "Best-selling product per month", ("year_month_created_at", "item_name", "sellings_qty")),
-        Answer("2_2", "Most profitable product per month", ("year_month_created_at", "item_name", "profit_sum")),
-        Answer("3", "Total payment value per half-year and store", ("year_half_created_at", "store_name", "tpv")),
+        Answer(
+            "2_1", "Best-selling product per month", ("year_month_created_at", "item_name", "sellings_qty")
+        ),
+        Answer(
+            "2_2", "Most profitable product per month", ("year_month_created_at", "item_name", "profit_sum")
+        ),
+        Answer(
+            "3", "Total payment value per half-year and store", ("year_half_created_at", "store_name", "tpv")
+        ),
         Answer("4", "Customers with most purchases per store", ("store_name", "birthdate")),
     )
 }

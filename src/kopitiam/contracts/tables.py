@@ -50,9 +50,7 @@ class Table:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema(
-            [pa.field(c.name, AT_REST[c.kind], nullable=c.is_optional) for c in self.columns]
-        )
+        return pa.schema([pa.field(c.name, AT_REST[c.kind], nullable=c.is_optional) for c in self.columns])
 
 
 @dataclass(frozen=True)

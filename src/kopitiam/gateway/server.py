@@ -14,7 +14,7 @@ from kopitiam.contracts.errors import ConfigError, RunFailed
 from kopitiam.gateway.app import build_app
 from kopitiam.gateway.context import Gateway
 
-CLOSING_SECONDS = 8.0  # for requests under way; the node has ten in all
+CLOSING_SECONDS = 5.0  # for requests under way; the node has ten in all
 _LOOK_SECONDS = 0.05
 
 

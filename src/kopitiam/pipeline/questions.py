@@ -1,4 +1,4 @@
-"""The four questions as compositions of stages, in two halves: partials that add up, and answers from them."""
+"""The four questions as compositions of stages: first partials that add up, then answers from them."""
 
 from dataclasses import dataclass
 
@@ -93,9 +93,7 @@ def birthdates_by_store(ranked: DataFrame, stores: DataFrame, users: DataFrame) 
 
 
 def _winner(kind: str, item_id: str, figure: str) -> Column:
-    return f.struct(
-        f.lit(kind).alias("kind"), f.col(item_id).alias("item_id"), f.col(figure).alias("figure")
-    )
+    return f.struct(f.lit(kind).alias("kind"), f.col(item_id).alias("item_id"), f.col(figure).alias("figure"))
 
 
 def _month_text(month: Column) -> Column:

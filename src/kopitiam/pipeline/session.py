@@ -1,11 +1,10 @@
 """The Spark session: started quietly and in the background, ended for good."""
 
 import contextlib
-import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +29,7 @@ _FIXED = {
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _MOST_MEMORY_MB = 4096
+_KILL_AGAIN_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class SparkOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: str = ""
     is_verbose: bool = False
+    stop_seconds: float = 2  # to leave in order; after that the JVM is killed, which harms nothing
 
 
 @contextlib.contextmanager
@@ -48,16 +49,17 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
     """
     with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
         coming = starter.submit(_start, options, workspace)
-        is_in_order = False
         try:
             yield coming
-            is_in_order = coming.done() and coming.exception() is None
+            if coming.done():
+                starter.submit(_stop, coming.result()).result(options.stop_seconds)
+        except TimeoutError:
+            pass
         finally:
-            if is_in_order:
-                _stop(coming.result())
-            else:
-                logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would mourn its JVM at length
+            while not coming.done():  # a JVM may be born after the first try
                 _kill(workspace)
+                wait([coming], timeout=_KILL_AGAIN_SECONDS)
+            _kill(workspace)
 
 
 def _start(options: SparkOptions, workspace: Path) -> SparkSession:
@@ -90,8 +92,7 @@ def _kill(workspace: Path) -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if any(str(workspace) in argument for argument in child.cmdline()):
-                child.kill()
-                child.wait()
+                child.kill()  # and not waited for: pyspark wants to see how its process ended
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
 
 

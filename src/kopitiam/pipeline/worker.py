@@ -38,6 +38,9 @@ class Watch:
     on_tasks: Callable[[int, int], None] = lambda _done, _all: None
 
 
+UNWATCHED = Watch()
+
+
 @dataclass(frozen=True)
 class Worker:
     name: str
@@ -45,11 +48,11 @@ class Worker:
     home: Home
     session: Future[SparkSession]
     scratch: Path
-    watch: Watch = Watch()
+    watch: Watch = UNWATCHED
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def work(self) -> None:
-        """Until told to stop. A run that was in hand then is taken up again by the next life of this worker."""
+        """Until told to stop. A run in hand then is taken up again by the next life of this worker."""
         while not self.stopping.wait(_LOOK_SECONDS):
             try:
                 for run in self.registry.runs_in(RunState.SEALED, RunState.FINAL):
@@ -80,7 +83,8 @@ class Worker:
         attempt = self.home.attempt(run.run, uuid.uuid4().hex)
         figures = self.registry.figures(run.run)
         folders = {
-            name: [self.home.table_folder(run.run, name, shard) for shard in range(run.shards)] for name in TABLES
+            name: [self.home.table_folder(run.run, name, shard) for shard in range(run.shards)]
+            for name in TABLES
         }
         questions = Questions.from_dict(run.questions)
         with tempfile.TemporaryDirectory(prefix=f"run-{run.run}-", dir=self.scratch) as scratch:
@@ -98,7 +102,9 @@ class Worker:
             try:
                 write_forms(attempt, answers, summary)
                 sync_folder(attempt)
-                self.registry.publish_results(run.run, attempt.name.removeprefix("attempt="), summary.to_dict())
+                self.registry.publish_results(
+                    run.run, attempt.name.removeprefix("attempt="), summary.to_dict()
+                )
             except KopitiamError:
                 shutil.rmtree(attempt, ignore_errors=True)
                 raise
@@ -118,5 +124,3 @@ class Worker:
             return
         for folder in self.home.landing_folders(run.run):
             shutil.rmtree(folder, ignore_errors=True)
-
-

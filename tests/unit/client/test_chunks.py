@@ -31,7 +31,7 @@ def users(sound_folder):
 
 def chunks_of(folder, workers=2, chunk_rows=7, on_rejected=lambda _: None, on_bytes=lambda _: None):
     with ThreadPoolExecutor(workers) as executor:
-        return list(read_chunks(folder, "users", executor, on_rejected, on_bytes, chunk_rows))
+        return list(read_chunks(folder, "users", executor, on_rejected, on_bytes, chunk_rows=chunk_rows))
 
 
 def test_chunks_are_numbered_and_full_but_for_the_last(users):

@@ -1,0 +1,195 @@
+"""`kopi serve` and `kopi submit` as real processes: many clients, and everybody killed in turn."""
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from kopitiam.synthetic import generate
+
+KOPI = Path(sys.executable).with_name("kopi")
+READY_SECONDS = 60
+ANSWER_SECONDS = 240
+CONNECTIONS = 4  # of a client: so many chunks may be under way when somebody dies
+
+
+class Service:
+    """A service on a home and a port that outlive its processes."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        self.home = home
+        self._environment = environment
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> subprocess.Popen[str]:
+        argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
+        self.process = subprocess.Popen(
+            argv, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        until(self._is_ready, READY_SECONDS)
+        return self.process
+
+    def kill(self) -> None:
+        assert self.process is not None
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.kill()
+        self.process.communicate()
+        psutil.wait_procs(family, timeout=15)
+
+    def status(self, run: str) -> dict[str, Any]:
+        return httpx.get(f"{self.url}/api/v1/runs/{run}").json()
+
+    def durable_chunks(self, run: str) -> int:
+        return sum(table["chunks"] for table in self.status(run)["tables"].values())
+
+    def expected_chunks(self, run: str) -> int:
+        return sum(table["expected_chunks"] for table in self.status(run)["tables"].values())
+
+    def outcomes(self, outcome: str) -> int:
+        """How many chunks this life of the gateway has answered so."""
+        text = httpx.get(f"{self.url}/metrics").text
+        found = re.findall(rf'^kopitiam_chunks_total{{outcome="{outcome}",[^}}]*}} (\S+)$', text, re.MULTILINE)
+        return int(sum(map(float, found)))
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{self.url}/readyz").status_code == 200
+        return False
+
+
+@pytest.fixture
+def service(tmp_path: Path, environment: dict[str, str]) -> Iterator[Service]:
+    served = Service(tmp_path / "home", environment)
+    served.start()
+    yield served
+    if served.process is not None and served.process.poll() is None:
+        served.process.terminate()
+        served.process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough chunks that somebody can die in the middle."""
+    made = tmp_path_factory.mktemp("service") / "data"
+    generate(made, scale=0.08, seed=3)
+    return made
+
+
+def until(is_so: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+def submit(service: Service, folder: Path, *flags: object) -> subprocess.Popen[str]:
+    argv = [KOPI, "submit", folder, "--server", service.url, *map(str, flags)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run_of(client: subprocess.Popen[str]) -> str:
+    """The id that a client tells at once, so that a killed one can be resumed."""
+    assert client.stderr is not None
+    found = re.search(r"run ([a-z0-9]{16,32})", client.stderr.readline())
+    assert found
+    return found.group(1)
+
+
+def test_eight_clients_at_once_each_get_their_own_exact_answers(
+    service: Service, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
+) -> None:
+    flags = [("--top", 2), ("--years", 2024), ("--min-amount", "60.5"), *[()] * 5]
+    clients = []
+    for seed, asked in enumerate(flags):
+        generate(tmp_path / f"data-{seed}", scale=0.0004, seed=seed)
+        out = ("--out", tmp_path / f"answers-{seed}", "--label", f"branch {seed}")
+        clients.append(submit(service, tmp_path / f"data-{seed}", *out, *asked))
+    for seed, client in enumerate(clients):
+        _, complaints = client.communicate(timeout=ANSWER_SECONDS)
+        assert client.returncode == 0, complaints
+        assert is_verified(tmp_path / f"data-{seed}", tmp_path / f"answers-{seed}")
+    answers = {(tmp_path / f"answers-{seed}/results_query_1.csv").read_bytes() for seed in range(len(flags))}
+    assert len(answers) == len(flags)
+    assert not list((service.home / "landing").rglob("*.parquet"))
+
+
+def test_a_service_killed_in_the_middle_of_an_upload_loses_nothing(
+    service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
+) -> None:
+    client = submit(service, folder, "--out", tmp_path / "answers")
+    run = run_of(client)
+    until(lambda: service.durable_chunks(run) >= 4, 60)
+    service.kill()
+    service.start()
+    _, complaints = client.communicate(timeout=ANSWER_SECONDS)
+    assert client.returncode == 0, complaints
+    assert is_verified(folder, tmp_path / "answers")
+    assert service.outcomes("same") <= CONNECTIONS
+    assert service.outcomes("stored") <= service.expected_chunks(run) - 4
+
+
+def test_a_client_killed_in_the_middle_resumes_with_the_rest_only(
+    service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
+) -> None:
+    client = submit(service, folder)
+    run = run_of(client)
+    until(lambda: service.durable_chunks(run) >= 4, 60)
+    client.kill()
+    client.communicate()
+    assert service.status(run)["state"] == "open"
+    resumed = submit(service, folder, "--resume", run, "--out", tmp_path / "answers")
+    _, complaints = resumed.communicate(timeout=ANSWER_SECONDS)
+    assert resumed.returncode == 0, complaints
+    assert is_verified(folder, tmp_path / "answers")
+    assert service.outcomes("stored") == service.expected_chunks(run)
+    assert service.outcomes("same") <= CONNECTIONS
+
+
+def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(
+    service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
+) -> None:
+    client = submit(service, folder, "--no-wait", "--json")
+    stdout, complaints = client.communicate(timeout=ANSWER_SECONDS)
+    assert client.returncode == 0, complaints
+    run = json.loads(stdout)["run"]
+    until(lambda: service.status(run)["state"] == "final", 60)
+    process = service.process
+    assert process is not None
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert (process.returncode, time.monotonic() - begun < 10) == (0, True), output
+    assert "Traceback" not in output
+    service.start()
+    waiting = submit(service, folder, "--resume", run, "--out", tmp_path / "answers")
+    _, complaints = waiting.communicate(timeout=ANSWER_SECONDS)
+    assert waiting.returncode == 0, complaints
+    assert is_verified(folder, tmp_path / "answers")
+    assert len(list((service.home / "results").glob("run=*/attempt=*"))) == 1
+
+
+def test_a_second_service_on_the_same_home_is_refused(service: Service) -> None:
+    second = subprocess.run(
+        [KOPI, "serve", "--home", service.home, "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode == 2
+    assert "another kopi serve uses this home" in second.stderr

@@ -1,0 +1,151 @@
+"""Health, figures, nodes, and the run as it happens."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from gateway_client import GatewayClient, eventually, parquet_of
+
+from kopitiam.contracts.api import Node
+from kopitiam.contracts.runs import RunState
+
+
+def test_a_healthy_gateway_says_so(client: GatewayClient) -> None:
+    assert client.http.get("/healthz").text == "ok\n"
+    assert client.http.get("/readyz").text == "ready\n"
+    assert client.incoming() == []
+
+
+def test_a_gateway_without_its_registry_is_alive_but_not_ready(serve) -> None:
+    served = serve()
+    client = served.client
+    run = client.open_run()
+    served.gateway.registry.close()  # connections that are open keep their file
+    for file in client.home.path.glob("registry.sqlite*"):
+        file.unlink()
+    (client.home.path / "registry.sqlite").mkdir()
+    for response in (client.http.get("/readyz"), client.put(run), client.http.get("/api/v1/runs")):
+        assert (response.status_code, response.json()["error"]) == (503, "unavailable")
+        assert response.headers["Retry-After"]
+    assert client.http.get("/healthz").status_code == 200
+
+
+def test_a_gateway_whose_postgresql_is_gone_is_not_ready(serve, postgresql_url, start) -> None:
+    import psycopg
+
+    process = start(KOPI_REGISTRY__URL=postgresql_url)
+    client = process.connect()
+    assert client.http.get("/readyz").status_code == 200
+    with psycopg.connect(postgresql_url, autocommit=True) as admin:
+        (schema,) = admin.execute("SELECT current_schema()").fetchone()
+        admin.execute(f"ALTER TABLE {schema}.readiness RENAME TO gone")
+        broken = client.http.get("/readyz")
+        admin.execute(f"ALTER TABLE {schema}.gone RENAME TO readiness")
+    assert broken.status_code >= 500
+    assert broken.json()["error"] in ("internal", "unavailable")
+    assert client.http.get("/readyz").status_code == 200
+
+
+def test_a_gateway_that_cannot_write_is_not_ready_and_tells_clients_to_come_back(serve) -> None:
+    client = serve().client
+    run = client.open_run()
+    folder = client.home.incoming / "gateway-1"
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    for response in (client.http.get("/readyz"), client.put(run)):
+        assert (response.status_code, response.json()["error"]) == (503, "unavailable")
+        assert response.headers["Retry-After"]
+    folder.unlink()
+    folder.mkdir()
+    assert client.http.get("/readyz").status_code == 200
+    assert client.put(run).status_code == 201
+
+
+def test_a_landing_that_cannot_be_written_is_trouble_of_ours_not_of_the_body(serve) -> None:
+    client = serve().client
+    run = client.open_run()
+    client.home.landing.write_text("in the way")
+    response = client.put(run)
+    assert (response.status_code, response.json()["error"]) == (503, "unavailable")
+    client.home.landing.unlink()
+    assert client.put(run).status_code == 201
+
+
+def test_the_figures_move_with_the_work(serve) -> None:
+    client = serve().client
+    run, other = client.open_run(), client.open_run()
+    assert client.metric("kopitiam_open_runs") == 2
+    body = parquet_of("users", 10)
+    client.put(run, 0, body)
+    client.put(run, 0, body)
+    client.put(run, 0, parquet_of("users", 11))
+    client.put(run, 1, b"x")
+    client.put_csv(run, "user_id,birthdate\n1,\nbad,\n", 2)
+    for outcome, count in {"stored": 2, "same": 1, "conflict": 1, "refused": 1}.items():
+        assert client.metric("kopitiam_chunks_total", outcome=outcome, table="users") == count, outcome
+    assert client.metric("kopitiam_chunk_bytes_total", table="users") == len(body) + 27 - 1
+    assert client.metric("kopitiam_rows_total", table="users") == 11
+    assert client.metric("kopitiam_rejected_rows_total", table="users") == 1
+    assert client.metric("kopitiam_chunk_seconds_count", step="check") == 5
+    assert client.metric("kopitiam_chunk_seconds_count", step="register") >= 3
+    client.cancel(other)
+    assert client.metric("kopitiam_open_runs") == 1
+    assert client.metric("kopitiam_bodies_under_way") == 0
+
+
+def test_nodes_are_listed_as_they_are_known(shared) -> None:
+    assert shared.client.http.get("/api/v1/nodes").json() == []
+    known: dict[str, Any] = {"name": "gateway-1", "kind": "gateway", "pid": 1, "url": "http://x", "state": "alive"}
+    known |= {"since": 1.5, "epoch": None, "leader": False}
+    shared.gateway.nodes[:] = [Node(**known)]
+    try:
+        assert shared.client.http.get("/api/v1/nodes").json() == [known]
+    finally:
+        shared.gateway.nodes.clear()
+
+
+def statuses(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def test_events_come_at_once_with_every_change_and_until_the_run_is_over(client: GatewayClient, run: str) -> None:
+    with client.http.stream("GET", f"/api/v1/runs/{run}/events") as response:
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        events = statuses(response)
+        assert next(events) == client.status(run)
+        client.put(run)
+        assert next(events)["tables"]["users"]["rows"] == 10
+        client.end(run)
+        assert next(events)["tables"]["users"]["sealed"]
+        client.cancel(run)
+        assert next(events)["state"] == "ended"
+        assert list(events) == []
+
+
+def test_events_of_a_run_that_is_over_are_its_last_status(client: GatewayClient, run: str) -> None:
+    client.cancel(run)
+    with client.http.stream("GET", f"/api/v1/runs/{run}/events") as response:
+        assert [event["state"] for event in statuses(response)] == ["ended"]
+
+
+def test_events_end_when_the_run_is_forgotten(shared, run: str) -> None:
+    client, registry = shared.client, shared.gateway.registry
+    seen: list[str] = []
+
+    def watch() -> None:
+        with client.http.stream("GET", f"/api/v1/runs/{run}/events") as response:
+            seen.extend(event["state"] for event in statuses(response))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    eventually(lambda: seen == ["open"])
+    registry.move(run, RunState.FAILED)
+    registry.forget_run(run)
+    watcher.join(20)
+    assert not watcher.is_alive()
+    assert seen in (["open"], ["open", "failed"])

@@ -1,0 +1,218 @@
+"""Bodies that mean harm: corrupt, unfolding to gigabytes, endless to read. The gateway lives, within bounds."""
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from gateway_client import GatewayClient, RawUpload, eventually, parquet_file, parquet_of, rows_of
+
+from kopitiam.contracts.api import CSV
+from kopitiam.contracts.tables import TABLES
+from kopitiam.gateway import examiners
+
+MOST_MEGABYTES = 600
+
+
+@contextmanager
+def memory_watched(process: psutil.Process) -> Iterator[Callable[[], float]]:
+    """The largest peak of the process and its children so far, in MB."""
+    peaks: dict[int, int] = {}
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(0.01):
+            for each in (process, *process.children(recursive=True)):
+                try:
+                    peaks[each.pid] = max(peaks.get(each.pid, 0), each.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield lambda: max(peaks.values()) / 1e6
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def honest_bomb() -> bytes:
+    """More than a gigabyte of plain text, squeezed to next to nothing."""
+    rows = pa.table(
+        {"item_id": pa.array(range(16_384)), "item_name": pa.array(["a" * 2000] * 16_384)},
+        TABLES["menu_items"].schema,
+    )
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, rows.schema, compression="zstd", use_dictionary=False) as writer:
+        for _ in range(40):
+            writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def dictionary_bomb(text: str) -> bytes:
+    """A million rows that all say the same: the file holds the text once, and says nothing of its size unfolded."""
+    count = 1_000_000
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text]))
+    rows = pa.Table.from_arrays([pa.array(range(count)), names], ["item_id", "item_name"])
+    return parquet_file(rows, store_schema=False, compression="zstd", use_dictionary=True)
+
+
+BOMBS = {
+    "honest": honest_bomb,
+    "a megabyte a million times": lambda: dictionary_bomb("x" * (1 << 20)),
+    "two kilobytes a million times": lambda: dictionary_bomb("x" * 2048),
+}
+
+
+def test_bombs_are_refused_within_bounded_memory(start) -> None:
+    process = start()
+    client = process.connect()
+    run = client.open_run()
+    with memory_watched(psutil.Process(process.popen.pid)) as peak:
+        for name, bomb in BOMBS.items():
+            body = bomb()
+            assert len(body) < 16 << 20, name
+            response = client.put(run, 0, body, "menu_items")
+            assert (response.status_code, response.json()["error"]) == (422, "unsound"), name
+            assert client.put(run, 1).status_code in (200, 201)
+        assert peak() < MOST_MEGABYTES
+    assert client.incoming() == []
+    assert client.durable(run, "menu_items") == {}
+
+
+def test_the_largest_sound_bodies_fit_into_the_memory_of_an_examiner(client: GatewayClient, run: str) -> None:
+    limit = 64 << 20
+    header = "transaction_id,store_id,user_id,final_amount,created_at\n"
+    row = "{:036d},1,{},80.5,2024-01-01 10:00:00\n"
+    rows = [row.format(n, n) for n in range((limit - len(header)) // len(row.format(0, 1_000_000)))]
+    response = client.put(run, 0, (header + "".join(rows)).encode(), "transactions", CSV)
+    assert (response.status_code, response.json()["rows"]) == (201, len(rows))
+    stored = client.file(run, 0, "transactions").read_bytes()
+    assert client.put(run, 1, stored, "transactions").json()["rows"] == len(rows)
+    long = rows_of("stores").set_column(1, "store_name", pa.array(["x" * (6 << 20)] * 10))
+    assert client.put(run, 2, parquet_file(long, use_dictionary=False, compression="none"), "stores").status_code == 201
+
+
+def test_many_large_bodies_at_once_stay_within_bounded_memory(start) -> None:
+    process = start(KOPI_GATEWAY__MAX_BODIES="4")
+    client = process.connect()
+    run = client.open_run()
+    body = random.Random(1).randbytes(16 << 20)
+    with memory_watched(psutil.Process(process.popen.pid)) as peak:
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda number: client.put(run, number, body), range(32)))
+        assert {answer.status_code for answer in answers} == {422, 429}
+        assert peak() < MOST_MEGABYTES
+    assert client.incoming() == []
+    assert client.put(run).status_code == 201
+
+
+def is_sound(client: GatewayClient, run: str, number: int) -> bool:
+    stored = pq.read_table(client.file(run, number, "transactions"), partitioning=None)
+    stored.validate(full=True)
+    return stored.num_rows == 10 and stored.schema.names == TABLES["transactions"].schema.names
+
+
+def test_parquet_with_flipped_bytes_is_refused_or_really_sound(client: GatewayClient, run: str) -> None:
+    chance, sound = random.Random(7), parquet_of("transactions")
+    stored = 0
+    for number in range(150):
+        body = bytearray(sound)
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
+        response = client.put(run, number, bytes(body), "transactions")
+        assert response.status_code in (201, 422), response.text
+        if response.status_code == 201:
+            stored += 1
+            assert is_sound(client, run, number)
+        else:
+            assert not client.file(run, number, "transactions").exists()
+    assert stored < 150
+    assert client.put(run, 1000).status_code == 201
+
+
+def test_parquet_that_is_cut_or_spliced_is_refused(client: GatewayClient, run: str) -> None:
+    chance, sound = random.Random(8), parquet_of("transactions")
+    for number in range(40):
+        cut = chance.randrange(1, len(sound))
+        body = sound[:cut] if number % 2 else sound[: cut // 2] + sound[cut:]
+        assert client.put(run, number, body, "transactions").status_code == 422
+    assert client.put(run, 1000).status_code == 201
+
+
+def test_a_header_that_takes_forever_to_read_is_given_up(serve, monkeypatch) -> None:
+    monkeypatch.setattr(examiners, "COMMAND", impatient())
+    client = serve().client
+    run = client.open_run()
+    response = client.put(run, 0, b'"' + b"\n" * 2_000_000, media_type=CSV)
+    assert response.status_code == 422
+    assert "too long" in response.json()["message"]
+    assert client.put(run).status_code == 201
+
+
+def impatient() -> tuple[str, ...]:
+    """The examiner, with less patience."""
+    code = "import kopitiam.gateway.examiner as e; e.SECONDS = 1; e.main()"
+    return (sys.executable, "-c", code)
+
+
+def test_an_examiner_that_is_killed_over_a_body_is_replaced(serve, monkeypatch) -> None:
+    me = psutil.Process()
+    before = set(me.children())
+    deadly = "import sys, os; sys.stdin.readline(); os.kill(os.getpid(), 9)"
+    with monkeypatch.context() as patched:
+        patched.setattr(examiners, "COMMAND", (sys.executable, "-c", deadly))
+        served = serve()
+        client = served.client
+        run = client.open_run()
+        response = client.put(run, 0)
+        assert response.status_code == 422
+        assert "crashes the reader" in response.json()["message"]
+    for _ in range(3):  # those that are left die too, and sound ones take their place
+        assert client.put(run, 1).status_code in (200, 201)
+    assert client.incoming() == []
+    served.gateway.intake.examiners.close()
+    eventually(lambda: set(me.children()) <= before)
+
+
+def test_a_sound_body_survives_the_death_of_an_idle_examiner(serve) -> None:
+    me = psutil.Process()
+    before = set(me.children())
+    client = serve().client
+    run = client.open_run()
+    assert client.put(run, 0).status_code == 201
+    for examiner in set(me.children()) - before:
+        examiner.kill()
+        examiner.wait()
+    for number in range(4):
+        assert client.put(run, number).status_code in (200, 201)
+
+
+def test_no_examiner_outlives_its_gateway_even_if_it_is_busy(serve, monkeypatch) -> None:
+    me = psutil.Process()
+    before = set(me.children())
+    endless = "import sys, time; sys.stdin.readline(); time.sleep(600)"
+    monkeypatch.setattr(examiners, "COMMAND", (sys.executable, "-c", endless))
+    served = serve()
+    run = served.client.open_run()
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(served.client.put, run, number) for number in range(4)]
+        eventually(lambda: served.client.metric("kopitiam_bodies_under_way") == 4)
+        eventually(lambda: len(served.client.incoming()) == 4)
+        served.gateway.intake.examiners.close()
+        assert {answer.result().status_code for answer in answers} == {503}
+    eventually(lambda: set(me.children()) <= before)
+
+
+@pytest.mark.parametrize("size", [10**15, 2**63])
+def test_a_body_that_claims_to_be_huge_is_refused_before_it_comes(client: GatewayClient, run: str, size) -> None:
+    upload = RawUpload(client.url, run, size=size)
+    assert upload.answer()[0] == 413
+    upload.close()

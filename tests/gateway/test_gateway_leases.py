@@ -1,0 +1,168 @@
+"""Clients that are lost, answers past their time, files that nobody owns: the janitor's work."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from gateway_client import GatewayClient, RawUpload, eventually, parquet_of
+
+from kopitiam.contracts.errors import RegistryUnavailable
+from kopitiam.contracts.runs import RunState, new_run_id
+from kopitiam.gateway import janitor
+from kopitiam.gateway.context import Gateway
+
+HOUR = 3600
+
+
+@pytest.fixture
+def often(monkeypatch) -> None:
+    monkeypatch.setattr(janitor, "_ROUND_SECONDS", 0.05)
+
+
+@contextmanager
+def tidied(gateway: Gateway) -> Iterator[threading.Thread]:
+    stopping = threading.Event()
+    thread = threading.Thread(target=janitor.keep_tidy, args=(gateway, stopping))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stopping.set()
+        thread.join()
+
+
+@pytest.mark.usefixtures("often")
+def test_a_client_that_is_lost_loses_its_run_and_nobody_elses(serve) -> None:
+    served = serve(lease_seconds=1)
+    client = served.client
+    with tidied(served.gateway):
+        lost, alive, sealed = (client.open_run(label=label) for label in ("lost", "alive", "sealed"))
+        for run in (lost, alive):
+            assert client.put(run).status_code == 201
+        client.seal(sealed)
+
+        def is_over() -> bool:
+            client.http.get(f"/api/v1/runs/{alive}/tables/users/chunks")  # any call shows that a client lives
+            return served.gateway.registry.get_run(lost).state is RunState.ENDED
+
+        eventually(is_over)
+        eventually(lambda: client.files_of(lost) == [])
+        late = client.put(lost, 1)
+        assert (late.status_code, late.json()["error"]) == (410, "over")
+        assert client.status(lost)["error"] == "client lost for over 1 s"
+        assert client.status(alive)["state"] == "open"
+        assert client.put(alive, 1).status_code == 201
+        assert client.end(alive, chunks=2, rows=20).status_code == 200
+        assert client.status(sealed)["state"] == "sealed"
+
+
+@pytest.mark.usefixtures("often")
+def test_a_body_that_comes_slowly_keeps_its_run_alive(serve) -> None:
+    served = serve(lease_seconds=1)
+    client, body = served.client, parquet_of("users", 2000)
+    with tidied(served.gateway):
+        run, other = client.open_run(), client.open_run()
+        upload = RawUpload(client.url, run, len(body))
+        position = 0
+
+        def other_is_over() -> bool:
+            nonlocal position
+            upload.send(body[position : position + 1])
+            position += 1
+            return served.gateway.registry.get_run(other).state is RunState.ENDED
+
+        begun = time.monotonic()
+        eventually(lambda: other_is_over() and time.monotonic() > begun + 2)
+        upload.send(body[position:])
+        assert upload.answer()[0] == 201
+        upload.close()
+
+
+def later(monkeypatch, hours: float) -> None:
+    """The janitor's clock goes ahead."""
+
+    class Clock:
+        @staticmethod
+        def time() -> float:
+            return time.time() + hours * HOUR
+
+    monkeypatch.setattr(janitor, "time", Clock)
+
+
+def published(client: GatewayClient, gateway: Gateway) -> str:
+    run = client.open_run()
+    client.put(run)
+    client.end(run)
+    for table in ("stores", "menu_items", "transactions", "transaction_items"):
+        client.end(run, table, 0, 0)
+    folder = client.home.attempt(run, "a1")
+    folder.mkdir(parents=True)
+    (folder / "results_query_1.csv").write_text("transaction_id,final_amount\n")
+    gateway.registry.publish_results(run, "a1", {})
+    return run
+
+
+def test_answers_are_kept_for_their_time_and_then_all_goes(serve, monkeypatch) -> None:
+    served = serve(keep_results_hours=2)
+    client, gateway = served.client, served.gateway
+    done, still_open = published(client, gateway), client.open_run()
+    client.put(still_open)
+    later(monkeypatch, 1.9)
+    janitor.tidy(gateway)
+    assert client.http.get(f"/api/v1/runs/{done}/results/1.csv").status_code == 200
+
+    removed: list[str] = []
+    real = janitor.shutil.rmtree
+    monkeypatch.setattr(janitor.shutil, "rmtree", lambda path, **kw: (removed.append(str(path)), real(path, **kw)))
+    later(monkeypatch, 2.1)
+    janitor.tidy(gateway)
+    assert client.files_of(done) == []
+    kinds = [next(kind for kind in ("landing", "rejected", "results") if f"/{kind}/" in path) for path in removed]
+    assert kinds == sorted(kinds)  # landing first: whoever finds answers may still trust them
+    assert client.http.get(f"/api/v1/runs/{done}").status_code == 404
+    assert client.http.get(f"/api/v1/runs/{done}/results/1.csv").status_code == 404
+    assert client.durable(still_open)
+    assert client.file(still_open).is_file()
+
+
+def test_files_of_ended_and_forgotten_runs_are_swept_and_no_others(serve) -> None:
+    served = serve()
+    client, gateway = served.client, served.gateway
+    alive, ended, failed, done = (client.open_run() for _ in range(3)), None, None, None
+    alive, ended, failed = alive
+    done = published(client, gateway)
+    for run in (alive, ended, failed):
+        assert client.put(run).status_code == 201
+    kept = client.file(failed).read_bytes()
+    gateway.registry.force_end(ended, "left files behind")
+    gateway.registry.move(failed, RunState.FAILED, "wrong")
+    forgotten = new_run_id()
+    stranger = client.home.path / "landing" / "table=users" / "shard=0" / "run=..not-a-run"
+    for folder in (client.home.table_folder(forgotten, "users", 0), client.home.results(forgotten), stranger):
+        folder.mkdir(parents=True)
+        (folder / "chunk-00000.parquet").write_bytes(kept)
+    janitor.sweep(gateway)
+    assert client.file(alive).is_file()
+    for run in (ended, failed, forgotten):
+        assert client.files_of(run) == []
+    assert [path.name for path in client.files_of(done)] == ["results_query_1.csv"]
+    assert (stranger / "chunk-00000.parquet").is_file()
+
+
+@pytest.mark.usefixtures("often")
+def test_the_janitor_outlives_trouble_with_the_registry(serve, monkeypatch) -> None:
+    served = serve(lease_seconds=0.2)
+    registry, troubles = served.gateway.registry, iter([RegistryUnavailable("gone"), OSError(28, "full")])
+    healthy = registry.expired_runs
+
+    def expired_runs():
+        for trouble in troubles:
+            raise trouble
+        return healthy()
+
+    monkeypatch.setattr(registry, "expired_runs", expired_runs)
+    run = served.client.open_run()
+    with tidied(served.gateway):
+        eventually(lambda: registry.get_run(run).state is RunState.ENDED)

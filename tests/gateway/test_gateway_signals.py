@@ -1,0 +1,77 @@
+"""How a gateway leaves: politely when asked, at once when asked twice, and without orphans when killed."""
+
+import time
+
+import httpx
+import psutil
+from gateway_client import GatewayClient, RawUpload, eventually, parquet_of
+
+
+def under_way(client: GatewayClient, run: str, body: bytes) -> RawUpload:
+    upload = RawUpload(client.url, run, len(body))
+    upload.send(body[:-1])
+    eventually(lambda: client.metric("kopitiam_bodies_under_way") == 1)
+    return upload
+
+
+def refusal(url: str) -> httpx.Response | None:
+    response = httpx.get(f"{url}/healthz", trust_env=False)
+    return response if response.status_code == 503 else None
+
+
+def test_a_gateway_asked_to_leave_finishes_what_it_has_begun(start) -> None:
+    process = start()
+    client, body = process.connect(), parquet_of("users", 2000)
+    run = client.open_run()
+    upload = under_way(client, run, body)
+    with client.http.stream("GET", f"/api/v1/runs/{run}/events") as events:
+        asked = time.monotonic()
+        process.popen.terminate()
+        refused = eventually(lambda: refusal(client.url))
+        assert refused.json()["error"] == "closing"
+        assert refused.headers["Retry-After"]
+        events.read()  # the stream ends, so that the client asks another gateway
+    assert process.popen.poll() is None
+    upload.send(body[-1:])
+    assert upload.answer()[0] == 201
+    assert process.popen.wait(10) == 0
+    assert time.monotonic() - asked < 10
+    assert client.file(run).read_bytes() == body
+    assert client.incoming() == []
+
+
+def test_a_gateway_does_not_wait_forever_for_a_client(start) -> None:
+    process = start()
+    client, body = process.connect(), parquet_of()
+    upload = under_way(client, client.open_run(), body)
+    asked = time.monotonic()
+    process.popen.terminate()
+    assert process.popen.wait(11) == 0
+    assert time.monotonic() - asked < 10.5
+    upload.close()
+
+
+def test_a_gateway_asked_twice_leaves_at_once(start) -> None:
+    process = start()
+    client, body = process.connect(), parquet_of()
+    upload = under_way(client, client.open_run(), body)
+    examiners = process.children()
+    process.popen.terminate()
+    eventually(lambda: refusal(client.url))
+    asked = time.monotonic()
+    process.popen.terminate()
+    process.popen.wait(10)
+    assert time.monotonic() - asked < 3
+    upload.close()
+    eventually(lambda: not any(psutil.pid_exists(examiner.pid) for examiner in examiners))
+
+
+def test_a_killed_gateway_leaves_no_examiner_behind(start) -> None:
+    process = start()
+    client = process.connect()
+    assert client.put(client.open_run()).status_code == 201
+    examiners = process.children()
+    assert len(examiners) >= 2
+    process.popen.kill()
+    process.popen.wait()
+    eventually(lambda: not any(examiner.is_running() and examiner.status() != psutil.STATUS_ZOMBIE for examiner in examiners))

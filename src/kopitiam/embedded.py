@@ -2,24 +2,25 @@
 
 import contextlib
 import secrets
-import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from kopitiam.client.client import Client
 from kopitiam.contracts.config import Settings
-from kopitiam.pipeline.session import SparkOptions
 from kopitiam.pipeline.worker import UNWATCHED, Watch
 from kopitiam.service import service
 
 
 @contextlib.contextmanager
-def private_service(settings: Settings, options: SparkOptions, watch: Watch = UNWATCHED) -> Iterator[Client]:
-    """Spark starts in the background, so that uploading may begin at once."""
-    with tempfile.TemporaryDirectory(prefix="kopitiam-", ignore_cleanup_errors=True) as home:
-        token = secrets.token_urlsafe()
-        with (
-            service(settings.privately(Path(home), token), options, watch) as served,
-            Client(served.url, token) as client,
-        ):
-            yield client
+def private_service(
+    settings: Settings, session: Future[SparkSession], home: Path, scratch: Path, watch: Watch = UNWATCHED
+) -> Iterator[Client]:
+    token = secrets.token_urlsafe()
+    with (
+        service(settings.privately(home, token), session, scratch, watch) as served,
+        Client(served.url, token) as client,
+    ):
+        yield client

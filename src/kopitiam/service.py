@@ -1,26 +1,27 @@
-"""Gateway and pipeline in one process, on one home folder that survives it."""
+"""Gateway and pipeline in one process, on one home folder that survives it.
+
+The Spark session comes from outside: whoever is in a hurry starts it before this module is even loaded.
+"""
 
 import contextlib
-import fcntl
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from kopitiam.contracts.api import Node
 from kopitiam.contracts.config import Settings
-from kopitiam.contracts.errors import ConfigError, InputError
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.janitor import keep_tidy
 from kopitiam.gateway.server import serving
 from kopitiam.landing.layout import Home
-from kopitiam.pipeline.session import SparkOptions, spark_session
 from kopitiam.pipeline.worker import UNWATCHED, Watch, Worker
 from kopitiam.registry.registry import open_registry
 
@@ -34,19 +35,17 @@ class Service:
 
 
 @contextlib.contextmanager
-def service(settings: Settings, options: SparkOptions, watch: Watch = UNWATCHED) -> Iterator[Service]:
+def service(
+    settings: Settings, session: Future[SparkSession], scratch: Path, watch: Watch = UNWATCHED
+) -> Iterator[Service]:
     """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again."""
-    with (
-        _home(settings.home) as scratch,
-        contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
-    ):
+    with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
         gateway = open_gateway(GATEWAY, settings, registry)
         try:
-            with spark_session(options, scratch) as session:
-                worker = Worker(PIPELINE, registry, Home(settings.home), session, scratch, watch)
-                with _threads(worker, gateway), serving(gateway) as url:
-                    gateway.nodes[:] = [_node(GATEWAY, "gateway", url), _node(PIPELINE, "pipeline", None)]
-                    yield Service(url)
+            worker = Worker(PIPELINE, registry, Home(settings.home), session, scratch, watch)
+            with _threads(worker, gateway), serving(gateway) as url:
+                gateway.nodes[:] = [_node(GATEWAY, "gateway", url), _node(PIPELINE, "pipeline", None)]
+                yield Service(url)
         finally:
             close_gateway(gateway)
 
@@ -68,30 +67,6 @@ def _threads(worker: Worker, gateway: Gateway) -> Iterator[None]:
                 worker.session.result().sparkContext.cancelAllJobs()
             for thread in threads:
                 thread.join(_FINISHING_SECONDS)
-
-
-@contextlib.contextmanager
-def _home(home: Path) -> Iterator[Path]:
-    """The home is one process's own; gives a scratch folder in it that is empty at first and gone at last."""
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = (home / "serve.lock").open("w")
-    except OSError as error:
-        raise InputError(f"{home}: cannot be used as home: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{home}: another kopi serve uses this home; choose another with --home"
-            ) from None
-        scratch = home / "scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        try:
-            yield scratch
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _node(name: str, kind: str, url: str | None) -> Node:

@@ -63,7 +63,9 @@ class Service:
     def outcomes(self, outcome: str) -> int:
         """How many chunks this life of the gateway has answered so."""
         text = httpx.get(f"{self.url}/metrics").text
-        found = re.findall(rf'^kopitiam_chunks_total{{outcome="{outcome}",[^}}]*}} (\S+)$', text, re.MULTILINE)
+        found = re.findall(
+            rf'^kopitiam_chunks_total{{outcome="{outcome}",[^}}]*}} (\S+)$', text, re.MULTILINE
+        )
         return int(sum(map(float, found)))
 
     def _is_ready(self) -> bool:

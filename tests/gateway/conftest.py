@@ -1,48 +1,15 @@
-"""Real gateways on free ports: one that most tests share, others as a test wants them, in or out of process."""
+"""One gateway that most tests share, others as a test wants them, and PostgreSQL for those that need it."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
-import psutil
 import pytest
+from gateway_client import GatewayClient
+from gateways import GatewayProcess, Served, served
+
 from contract.conftest import postgresql, postgresql_url  # noqa: F401 - fixtures
-from gateway_client import GatewayClient, eventually
-
-from kopitiam.contracts.config import GatewaySection, PipelineSection, Settings
-from kopitiam.gateway.app import close_gateway, open_gateway
-from kopitiam.gateway.context import Gateway
-from kopitiam.gateway.server import serving
-from kopitiam.registry import open_registry
-
-SCRIPT = Path(__file__).with_name("gateway_process.py")
-
-
-@dataclass
-class Served:
-    gateway: Gateway
-    client: GatewayClient
-
-
-@contextmanager
-def served(home: Path, shards: int = 1, name: str = "gateway-1", **limits: Any) -> Iterator[Served]:
-    section = GatewaySection(listen="127.0.0.1:0", **limits)
-    settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards))
-    registry = open_registry("sqlite", home)
-    gateway = open_gateway(name, settings, registry)
-    try:
-        with serving(gateway) as url:
-            yield Served(gateway, GatewayClient(url, home, verify=not section.tls_cert))
-    finally:
-        close_gateway(gateway)
-        registry.close()
 
 
 @pytest.fixture(scope="session")
@@ -71,43 +38,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             return stack.enter_context(served(limits.pop("home", tmp_path / "home"), **limits))
 
         yield serve_with
-
-
-class GatewayProcess:
-    def __init__(self, home: Path, name: str, environment: dict[str, str]) -> None:
-        self.log = home.parent / f"{name}.log"
-        self.popen = subprocess.Popen(
-            [sys.executable, str(SCRIPT), name],
-            env=os.environ
-            | {"KOPI_HOME": str(home), "KOPI_GATEWAY__LISTEN": "127.0.0.1:0"}
-            | environment,
-            stdout=subprocess.PIPE,
-            stderr=self.log.open("ab"),
-            text=True,
-        )
-        self._home = home
-
-    def connect(self, **options: Any) -> GatewayClient:
-        """Once it answers."""
-        assert self.popen.stdout is not None
-        url = self.popen.stdout.readline().strip()
-        assert url, self.log.read_text()
-        self.client = GatewayClient(url, self._home, **options)
-        eventually(self._answers)
-        return self.client
-
-    def _answers(self) -> bool:
-        try:
-            return self.client.http.get("/healthz").status_code == 200
-        except httpx.TransportError:
-            assert self.popen.poll() is None, self.log.read_text()
-            return False
-
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.popen.pid).children(recursive=True)
-
-    def is_killed(self) -> bool:
-        return self.popen.wait(20) == -signal.SIGKILL
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ class GatewayClient:
         body: Any = None,
         table: str = "users",
         media_type: str | None = PARQUET,
+        *,
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
         body = parquet_of(table) if body is None else body
@@ -94,7 +95,9 @@ class GatewayClient:
     def put_csv(self, run: str, text: str, number: int = 0, table: str = "users") -> httpx.Response:
         return self.put(run, number, text.encode(), table, CSV)
 
-    def end(self, run: str, table: str = "users", chunks: int = 1, rows: int = 10, **more: Any) -> httpx.Response:
+    def end(
+        self, run: str, table: str = "users", chunks: int = 1, rows: int = 10, **more: Any
+    ) -> httpx.Response:
         figures = {"chunks": chunks, "rows": rows, **more}
         return self.http.post(f"/api/v1/runs/{run}/tables/{table}/end", json=figures)
 
@@ -118,7 +121,8 @@ class GatewayClient:
         return self.http.delete(f"/api/v1/runs/{run}")
 
     def metric(self, name: str, **labels: str) -> float:
-        wanted = name + ("{%s}" % ",".join(f'{k}="{v}"' for k, v in labels.items()) if labels else "")
+        spelled = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+        wanted = f"{name}{{{spelled}}}" if spelled else name
         for line in self.http.get("/metrics").text.splitlines():
             if line.startswith(wanted + " "):
                 return float(line.split()[-1])

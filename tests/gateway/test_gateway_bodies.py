@@ -1,4 +1,4 @@
-"""Bodies: Parquet and CSV of the same rows are the same chunk; what is not sound is refused with the reason."""
+"""Bodies: Parquet and CSV of the same rows are the same chunk; what is unsound is refused, and why."""
 
 import csv
 import io
@@ -8,7 +8,15 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
-from gateway_client import GatewayClient, RawUpload, digest_header, eventually, parquet_file, parquet_of, rows_of
+from gateway_client import (
+    GatewayClient,
+    RawUpload,
+    digest_header,
+    eventually,
+    parquet_file,
+    parquet_of,
+    rows_of,
+)
 
 from kopitiam.contracts.api import CSV, PARQUET
 from kopitiam.contracts.tables import TABLES
@@ -33,7 +41,9 @@ def csv_of(table: str, rows: pa.Table) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_csv_and_parquet_of_the_same_rows_become_the_same_file(client: GatewayClient, run, table: str) -> None:
+def test_csv_and_parquet_of_the_same_rows_become_the_same_file(
+    client: GatewayClient, run, table: str
+) -> None:
     assert client.put(run, 0, table=table).status_code == 201
     response = client.put_csv(run, csv_of(table, rows_of(table)), 1, table)
     assert (response.status_code, response.json()["rows"]) == (201, 10)
@@ -82,7 +92,9 @@ def test_only_csv_of_a_sensible_size_is_taken_as_rows_set_aside(client: GatewayC
     assert client.files_of(run) == []
 
 
-@pytest.mark.parametrize("media_type", [None, "application/octet-stream", "text/plain", "application/json", ","])
+@pytest.mark.parametrize(
+    "media_type", [None, "application/octet-stream", "text/plain", "application/json", ","]
+)
 def test_a_body_of_another_kind_is_refused(client: GatewayClient, run: str, media_type) -> None:
     response = client.put(run, media_type=media_type)
     assert (response.status_code, response.json()["error"]) == (415, "media_type")
@@ -96,7 +108,14 @@ def test_a_media_type_may_have_parameters_and_capitals(client: GatewayClient, ru
 
 @pytest.mark.parametrize(
     "digest",
-    [digest_header(b"other")["Content-Digest"], "sha-256=:AAAA:", "sha-256=x", "md5=:AAAA:", "", "sha-256=:=:"],
+    [
+        digest_header(b"other")["Content-Digest"],
+        "sha-256=:AAAA:",
+        "sha-256=x",
+        "md5=:AAAA:",
+        "",
+        "sha-256=:=:",
+    ],
 )
 def test_a_digest_that_does_not_fit_is_refused(client: GatewayClient, run: str, digest: str) -> None:
     response = client.put(run, headers={"Content-Digest": digest})
@@ -154,7 +173,11 @@ FLAWS: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
     "a time past all years": ("transaction_items", times(2**62 // 10**6 * 10**6), "out of range"),
     "a time before all years": ("transaction_items", times(-(2**62) // 10**6 * 10**6), "out of range"),
     "a birthdate past all years": ("users", lambda r: changed(r, "birthdate", [2**30] * 10), "out of range"),
-    "a birthdate before all years": ("users", lambda r: changed(r, "birthdate", [-(2**30)] * 10), "out of range"),
+    "a birthdate before all years": (
+        "users",
+        lambda r: changed(r, "birthdate", [-(2**30)] * 10),
+        "out of range",
+    ),
 }
 
 
@@ -199,7 +222,9 @@ def test_a_chunk_may_be_empty_or_have_its_columns_in_any_order(client: GatewayCl
         ("user_id,birthdate\n1,\xff\n", "UTF-8"),
     ],
 )
-def test_csv_without_structure_is_refused_without_naming_our_files(client, run, text: str, reason: str) -> None:
+def test_csv_without_structure_is_refused_without_naming_our_files(
+    client, run, text: str, reason: str
+) -> None:
     response = client.put(run, 0, text.encode("latin-1"), media_type=CSV)
     assert (response.status_code, response.json()["error"]) == (422, "unsound")
     assert reason in response.json()["message"]

@@ -100,7 +100,13 @@ def test_an_end_may_be_repeated_but_not_changed(client: GatewayClient, run: str)
 
 @pytest.mark.parametrize(
     "figures",
-    [{}, {"chunks": -1, "rows": 0}, {"chunks": 1, "rows": 2**53}, {"chunks": "x", "rows": 1}, {"chunks": 1.5, "rows": 1}],
+    [
+        {},
+        {"chunks": -1, "rows": 0},
+        {"chunks": 1, "rows": 2**53},
+        {"chunks": "x", "rows": 1},
+        {"chunks": 1.5, "rows": 1},
+    ],
 )
 def test_an_end_that_makes_no_sense_is_refused(client: GatewayClient, run: str, figures) -> None:
     response = client.http.post(f"/api/v1/runs/{run}/tables/users/end", json=figures)

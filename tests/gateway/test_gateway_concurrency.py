@@ -78,9 +78,9 @@ def test_chunks_and_ends_from_many_sides_add_up(client: GatewayClient, run: str)
 
 
 def test_chunks_that_meet_the_end_of_their_run_are_told_so(client: GatewayClient) -> None:
+    body = parquet_of("users", 2000)
     for _ in range(5):
         run = client.open_run()
-        body = parquet_of("users", 2000)
         answers = at_once(lambda n, run=run: client.cancel(run) if n == 4 else client.put(run, n, body))
         assert set(statuses(answers)) <= {200, 201, 410}
         assert client.status(run)["state"] == "ended"

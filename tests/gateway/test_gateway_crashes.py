@@ -17,7 +17,9 @@ BODIES = [parquet_of("users", 10, 1), parquet_of("users", 20, 100)]
 
 
 @pytest.mark.parametrize(("point", "nth"), SAMPLE)
-def test_a_gateway_killed_at_any_point_loses_nothing_it_acknowledged(start, serve, point: str, nth: int) -> None:
+def test_a_gateway_killed_at_any_point_loses_nothing_it_acknowledged(
+    start, serve, point: str, nth: int
+) -> None:
     doomed = start(KOPI_CRASH_AT=f"{point}:{nth}")
     before = doomed.connect()
     run = before.open_run()

@@ -1,4 +1,4 @@
-"""Bodies that mean harm: corrupt, unfolding to gigabytes, endless to read. The gateway lives, within bounds."""
+"""Bodies that mean harm: corrupt, unfolding to gigabytes, endless. The gateway lives, within bounds."""
 
 import random
 import sys
@@ -57,7 +57,7 @@ def honest_bomb() -> bytes:
 
 
 def dictionary_bomb(text: str) -> bytes:
-    """A million rows that all say the same: the file holds the text once, and says nothing of its size unfolded."""
+    """A million rows that say the same: the file holds it once, and says nothing of its size unfolded."""
     count = 1_000_000
     names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text]))
     rows = pa.Table.from_arrays([pa.array(range(count)), names], ["item_id", "item_name"])
@@ -97,7 +97,10 @@ def test_the_largest_sound_bodies_fit_into_the_memory_of_an_examiner(client: Gat
     stored = client.file(run, 0, "transactions").read_bytes()
     assert client.put(run, 1, stored, "transactions").json()["rows"] == len(rows)
     long = rows_of("stores").set_column(1, "store_name", pa.array(["x" * (6 << 20)] * 10))
-    assert client.put(run, 2, parquet_file(long, use_dictionary=False, compression="none"), "stores").status_code == 201
+    assert (
+        client.put(run, 2, parquet_file(long, use_dictionary=False, compression="none"), "stores").status_code
+        == 201
+    )
 
 
 def test_many_large_bodies_at_once_stay_within_bounded_memory(start) -> None:
@@ -123,7 +126,7 @@ def is_sound(client: GatewayClient, run: str, number: int) -> bool:
 def test_parquet_with_flipped_bytes_is_refused_or_really_sound(client: GatewayClient, run: str) -> None:
     chance, sound = random.Random(7), parquet_of("transactions")
     stored = 0
-    for number in range(150):
+    for number in range(100):
         body = bytearray(sound)
         for _ in range(chance.choice((1, 1, 2, 8))):
             body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
@@ -134,7 +137,7 @@ def test_parquet_with_flipped_bytes_is_refused_or_really_sound(client: GatewayCl
             assert is_sound(client, run, number)
         else:
             assert not client.file(run, number, "transactions").exists()
-    assert stored < 150
+    assert stored < 100
     assert client.put(run, 1000).status_code == 201
 
 
@@ -147,20 +150,18 @@ def test_parquet_that_is_cut_or_spliced_is_refused(client: GatewayClient, run: s
     assert client.put(run, 1000).status_code == 201
 
 
-def test_a_header_that_takes_forever_to_read_is_given_up(serve, monkeypatch) -> None:
-    monkeypatch.setattr(examiners, "COMMAND", impatient())
-    client = serve().client
-    run = client.open_run()
-    response = client.put(run, 0, b'"' + b"\n" * 2_000_000, media_type=CSV)
-    assert response.status_code == 422
-    assert "too long" in response.json()["message"]
+def test_a_body_that_keeps_its_examiner_busy_is_given_up(serve, monkeypatch) -> None:
+    endless = "lambda order: [None for _ in iter(int, 1)]"
+    code = f"import kopitiam.gateway.examiner as e; e.SECONDS, e.examine = 1, {endless}; e.main()"
+    with monkeypatch.context() as patched:
+        patched.setattr(examiners, "COMMAND", (sys.executable, "-c", code))
+        client = serve().client
+        run = client.open_run()
+        response = client.put(run)
+        assert response.status_code == 422
+        assert "time" in response.json()["message"]
     assert client.put(run).status_code == 201
-
-
-def impatient() -> tuple[str, ...]:
-    """The examiner, with less patience."""
-    code = "import kopitiam.gateway.examiner as e; e.SECONDS = 1; e.main()"
-    return (sys.executable, "-c", code)
+    assert client.incoming() == []
 
 
 def test_an_examiner_that_is_killed_over_a_body_is_replaced(serve, monkeypatch) -> None:
@@ -212,7 +213,9 @@ def test_no_examiner_outlives_its_gateway_even_if_it_is_busy(serve, monkeypatch)
 
 
 @pytest.mark.parametrize("size", [10**15, 2**63])
-def test_a_body_that_claims_to_be_huge_is_refused_before_it_comes(client: GatewayClient, run: str, size) -> None:
+def test_a_body_that_claims_to_be_huge_is_refused_before_it_comes(
+    client: GatewayClient, run: str, size
+) -> None:
     upload = RawUpload(client.url, run, size=size)
     assert upload.answer()[0] == 413
     upload.close()

@@ -115,11 +115,15 @@ def test_answers_are_kept_for_their_time_and_then_all_goes(serve, monkeypatch) -
 
     removed: list[str] = []
     real = janitor.shutil.rmtree
-    monkeypatch.setattr(janitor.shutil, "rmtree", lambda path, **kw: (removed.append(str(path)), real(path, **kw)))
+    monkeypatch.setattr(
+        janitor.shutil, "rmtree", lambda path, **kw: (removed.append(str(path)), real(path, **kw))
+    )
     later(monkeypatch, 2.1)
     janitor.tidy(gateway)
     assert client.files_of(done) == []
-    kinds = [next(kind for kind in ("landing", "rejected", "results") if f"/{kind}/" in path) for path in removed]
+    kinds = [
+        next(kind for kind in ("landing", "rejected", "results") if f"/{kind}/" in path) for path in removed
+    ]
     assert kinds == sorted(kinds)  # landing first: whoever finds answers may still trust them
     assert client.http.get(f"/api/v1/runs/{done}").status_code == 404
     assert client.http.get(f"/api/v1/runs/{done}/results/1.csv").status_code == 404

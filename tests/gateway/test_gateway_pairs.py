@@ -39,16 +39,16 @@ def test_two_gateways_work_together_on_one_run(pair: tuple[GatewayClient, Gatewa
     assert one.end(run, chunks=CHUNKS, rows=10 * CHUNKS).status_code == 200
     assert one.status(run) == other.status(run)
     assert one.http.get("/api/v1/runs").json() == other.http.get("/api/v1/runs").json()
+    assert stored_at_once(one, other) == [200] * 7 + [201]
     assert other.cancel(run).json()["state"] == "ended"
     assert one.put(run, 0).status_code == 410
     eventually(lambda: one.files_of(run) == [])
 
 
-def test_the_same_body_through_both_gateways_at_once_is_stored_once(pair) -> None:
-    one, other = pair
-    run = one.open_run()
-    body = parquet_of("users", 5000)
+def stored_at_once(one: GatewayClient, other: GatewayClient) -> list[int]:
+    """The answers to one body, sent many times through both."""
+    run, body = one.open_run(), parquet_of("users", 5000)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda n: (one, other)[n % 2].put(run, 0, body).status_code, range(8)))
-    assert sorted(answers) == [200] * 7 + [201]
     assert [path.name for path in one.files_of(run)] == ["chunk-00000.parquet"]
+    return sorted(answers)

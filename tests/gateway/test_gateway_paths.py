@@ -39,7 +39,10 @@ def put(client: GatewayClient, path: str) -> tuple[int, str]:
 @pytest.mark.parametrize("trick", TRICKS)
 def test_an_id_that_is_none_is_not_found_and_nothing_is_written(client: GatewayClient, trick: str) -> None:
     before = tree(client.home.path)
-    for path in (f"/api/v1/runs/{trick}/tables/users/chunks/0", f"/api/v1/runs/{trick}/tables/users/rejected"):
+    for path in (
+        f"/api/v1/runs/{trick}/tables/users/chunks/0",
+        f"/api/v1/runs/{trick}/tables/users/rejected",
+    ):
         assert put(client, path) == (404, "not_found")
     for path in (f"/api/v1/runs/{trick}/rejected.csv", f"/api/v1/runs/{trick}/results/1.csv"):
         response = client.http.get(path)

@@ -185,7 +185,11 @@ def test_answers_come_in_three_forms_once_published(shared, run: str) -> None:
     client.seal(run)
     folder = client.home.attempt(run, "a1")
     folder.mkdir(parents=True)
-    files = {"1.csv": "results_query_1.csv", "2_1.json": "results_query_2_1.json", "summary.json": "summary.json"}
+    files = {
+        "1.csv": "results_query_1.csv",
+        "2_1.json": "results_query_2_1.json",
+        "summary.json": "summary.json",
+    }
     for content, name in enumerate(files.values()):
         folder.joinpath(name).write_text(str(content))
     registry.publish_results(run, "a1", {"answers": {"1": 5}, "unmatched": {"stores": 2, "users": 1}})

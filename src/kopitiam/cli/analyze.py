@@ -44,18 +44,19 @@ def analyze(
     if out is not None:
         require_writable(out)
 
-    from kopitiam.cli.delivery import deliver
+    from kopitiam.cli.privately import private_client
     from kopitiam.cli.progress import AnalysisProgress
-    from kopitiam.embedded import private_service
     from kopitiam.pipeline.session import SparkOptions
-    from kopitiam.pipeline.worker import Watch
 
     with AnalysisProgress(found.total_bytes) as progress:
         check_structure(found, progress.on_checked)
         options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
-        with private_service(settings, options, Watch(progress.on_step, progress.on_tasks)) as client:
+        with private_client(settings, options, progress) as (client, session):
+            from kopitiam.cli.delivery import deliver
+
             run = client.open_run(**questions.to_dict())
             client.upload(found, run, strict=strict, progress=progress.on_table)
+            session.result()  # if Spark does not start, that is what to tell
             run.wait(progress=progress.on_status)
             progress.stop()
             deliver(run, out, as_json)

@@ -48,13 +48,19 @@ def serve(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    from kopitiam.pipeline.session import SparkOptions
+    from kopitiam.landing.ownership import owned
+    from kopitiam.pipeline.session import SparkOptions, spark_session
     from kopitiam.service import service
 
     options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
     try:
-        with service(settings, options) as served:
+        with (
+            owned(settings.home) as scratch,
+            spark_session(options, scratch) as session,
+            service(settings, session, scratch) as served,
+        ):
             typer.echo(f"Kopitiam serves at {served.url}, home {settings.home}")
+            session.result()  # without Spark there is nothing to serve
             threading.Event().wait()
     except Terminated:
         typer.echo("Kopitiam has closed")

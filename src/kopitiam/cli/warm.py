@@ -18,7 +18,7 @@ def warm(config: Config = None, as_json: Json = False) -> None:
     Runs one small analysis. Do it once for each installation; `make setup` does it for you.
     """
     settings = load_settings(config)
-    from kopitiam.embedded import private_service
+    from kopitiam.cli.privately import private_client
     from kopitiam.pipeline.class_archive import archive_path, record_option
     from kopitiam.pipeline.java import find_java
     from kopitiam.pipeline.session import SparkOptions
@@ -32,7 +32,7 @@ def warm(config: Config = None, as_json: Json = False) -> None:
         recorded = Path(scratch) / archive.name
         generate(Path(scratch) / "data", scale=0.001, seed=1)
         options = SparkOptions(java_options=record_option(recorded), stop_seconds=_DUMP_SECONDS)
-        with private_service(settings, options) as client:
+        with private_client(settings, options) as (client, _):
             client.submit(Path(scratch) / "data").wait()
         if recorded.is_file():
             recorded.replace(archive)

@@ -45,6 +45,7 @@ def build_app(gateway: Gateway) -> Door:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        responses=problems.refusals(400, 401, 404, 422, 503),
     )
     app.state.gateway = gateway
     problems.install(app)

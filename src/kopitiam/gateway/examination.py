@@ -72,7 +72,7 @@ def examine(order: Order) -> Finding:
     except (Unsound, InputError) as refusal:
         return Finding(refusal=str(refusal).replace(order.body, f"chunk of {order.table}"))
     except MemoryError:
-        return Finding(refusal="needs more memory than a chunk may")
+        raise  # ends the process: only a fresh one can tell whether it was the body
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Arrow
             return Finding(trouble=f"storage: {error.strerror}")

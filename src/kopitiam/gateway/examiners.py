@@ -5,6 +5,7 @@ It may have died of something else, so the body gets a second one; if that dies 
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from kopitiam.contracts.errors import Unavailable
 from kopitiam.gateway.examination import Finding, Order
 
 COMMAND = (sys.executable, "-m", "kopitiam.gateway.examiner")
-_CRASHED = Finding(refusal="it crashes the reader, or keeps it busy for too long")
+_DEADLY = Finding(refusal="it crashes the reader, or takes it more memory or time than a chunk may")
 
 
 class Examiners:
@@ -36,7 +37,7 @@ class Examiners:
                     return _ask(examiner, order)
                 except (OSError, ValueError):
                     examiner = self._replaced(examiner)
-            return _CRASHED
+            return _DEADLY
         finally:
             self._idle.put(examiner)  # a dead one is replaced when next asked
 
@@ -50,7 +51,12 @@ class Examiners:
 
     def _hire(self) -> subprocess.Popen[str]:
         examiner = subprocess.Popen(
-            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"MALLOC_ARENA_MAX": "1"},  # others reserve address space, which is bounded
         )
         self._all.add(examiner)
         return examiner

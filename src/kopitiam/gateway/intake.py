@@ -1,4 +1,4 @@
-"""A chunk's way from a received body to an acknowledged one: checked, synced, named, registered, in this order."""
+"""A chunk's way from received to acknowledged: checked, synced, named, registered, in that order."""
 
 import contextlib
 import os
@@ -101,7 +101,7 @@ class Intake:
         try:
             return name_once(file, path)
         except AlreadyWritten:
-            raise _conflict(table, number) from None
+            raise self._conflict(table, number) from None
         except FileNotFoundError:
             if (state := self.registry.get_run(run.run).state).is_over:  # whose folder went meanwhile
                 raise RunOver(f"run {run.run} is {state}") from None
@@ -110,9 +110,9 @@ class Intake:
     def _acknowledge(
         self, registered: Registered, table: str, number: int, body: Body
     ) -> tuple[StoredChunk, bool]:
-        self.metrics.chunks.labels(table, registered.outcome).inc()
         if registered.outcome == "conflict":
-            raise _conflict(table, number)
+            raise self._conflict(table, number)
+        self.metrics.chunks.labels(table, registered.outcome).inc()
         chunk = registered.chunk
         is_new = registered.outcome == "stored"
         if is_new:
@@ -124,6 +124,10 @@ class Intake:
         )
         return stored, is_new
 
+    def _conflict(self, table: str, number: int) -> Refusal:
+        self.metrics.chunks.labels(table, "conflict").inc()
+        return Refusal(409, "conflict", f"{table} chunk {number} is there already with other bytes")
+
     @contextlib.contextmanager
     def _timed(self, step: str) -> Iterator[None]:
         begun = time.perf_counter()
@@ -131,7 +135,3 @@ class Intake:
             yield
         finally:
             self.metrics.seconds.labels(step).observe(time.perf_counter() - begun)
-
-
-def _conflict(table: str, number: int) -> Refusal:
-    return Refusal(409, "conflict", f"{table} chunk {number} is there already with other bytes")

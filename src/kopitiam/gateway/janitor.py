@@ -1,4 +1,4 @@
-"""What nobody else tidies: runs whose client is lost, answers past their time, files of runs that are gone."""
+"""What nobody else tidies: runs whose client is lost, answers past their time, files without a run."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""Refusals: every error that leaves the gateway is JSON with a word for programs and a sentence for people."""
+"""Refusals: every error leaves the gateway as JSON with a word for programs and a sentence for people."""
 
 import logging
 from typing import Any
@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kopitiam.contracts import errors
+from kopitiam.contracts.api import Problem
 
 _STATUS = {
     errors.RunNotFound: (404, "not_found"),
@@ -31,6 +32,11 @@ class Refusal(Exception):
         super().__init__(message)
         self.status = status
         self.body = {"error": error, "message": message, **figures}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """As the OpenAPI document tells of them."""
+    return {status: {"model": Problem} for status in statuses}
 
 
 def busy(message: str) -> Refusal:

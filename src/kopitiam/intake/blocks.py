@@ -57,7 +57,8 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
             has_quotes = b'"' in data
             cut = _last_row_end(data, has_quotes)
             if is_last:
-                _require_closed(data[cut:], path, line + data.count(b"\n", 0, cut))
+                if has_quotes:
+                    _require_closed(data[cut:], path, line + data.count(b"\n", 0, cut))
                 cut = len(data)
             if cut:
                 yield Block(memoryview(data)[:cut], line, has_quotes)

@@ -19,13 +19,13 @@ STEPS = ("Q1 large sales", "Q2 products", "Q3 payment value", "Q4 customers")
 
 def answer(
     spark: SparkSession,
-    folders: dict[str, list[Path]],
+    files: dict[str, list[Path]],
     questions: Questions,
     scratch: Path,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> RawAnswers:
-    """`folders` holds each table's Parquet files; `scratch` takes those of Q1."""
-    tables = {name: read_table(spark, name, folder) for name, folder in folders.items()}
+    """`files` are each table's chunks; `scratch` takes those of Q1."""
+    tables = {name: read_table(spark, name, chunks) for name, chunks in files.items()}
     partials = asked.partials(tables["transactions"], tables["transaction_items"], questions)
     try:
         on_step(STEPS[0])

@@ -21,10 +21,9 @@ def spark_schema(table: Table) -> t.StructType:
     return t.StructType([t.StructField(c.name, _TYPES[c.kind], c.is_optional) for c in table.columns])
 
 
-def read_table(spark: SparkSession, name: str, folders: list[Path]) -> DataFrame:
-    """The Parquet files of the table in these folders; without any, a table without rows."""
+def read_table(spark: SparkSession, name: str, files: list[Path]) -> DataFrame:
+    """The table in exactly these Parquet files: what else lies beside them was never acknowledged."""
     schema = spark_schema(TABLES[name])
-    there = [str(folder) for folder in folders if folder.is_dir()]
-    if not there:
+    if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*there)
+    return spark.read.schema(schema).parquet(*map(str, files))

@@ -82,15 +82,12 @@ class Worker:
     def _answer(self, run: Run) -> None:
         attempt = self.home.attempt(run.run, uuid.uuid4().hex)
         figures = self.registry.figures(run.run)
-        folders = {
-            name: [self.home.table_folder(run.run, name, shard) for shard in range(run.shards)]
-            for name in TABLES
-        }
+        files = {name: self._chunk_files(run, name) for name in TABLES}
         questions = Questions.from_dict(run.questions)
         with tempfile.TemporaryDirectory(prefix=f"run-{run.run}-", dir=self.scratch) as scratch:
             spark = self.session.result()
             with tasks_reported(spark, self.watch.on_tasks):
-                answers = AnswerSet(answer(spark, folders, questions, Path(scratch), self.watch.on_step))
+                answers = AnswerSet(answer(spark, files, questions, Path(scratch), self.watch.on_step))
             summary = Summary(
                 questions,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
@@ -109,6 +106,10 @@ class Worker:
                 shutil.rmtree(attempt, ignore_errors=True)
                 raise
         self._clean_up(run, attempt)
+
+    def _chunk_files(self, run: Run, table: str) -> list[Path]:
+        chunks = self.registry.chunks(run.run, table)
+        return [self.home.chunk(run.run, table, chunk.shard, chunk.number) for chunk in chunks]
 
     def _clean_up(self, run: Run, published: Path) -> None:
         """The answers stay; what led to them goes, as do attempts of lives that were cut short."""

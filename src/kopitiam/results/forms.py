@@ -81,6 +81,8 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with temporary.open("wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 from kopitiam.contracts.money import DECIMALS, DIGITS
 
 MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
-_ONE_UNIT = pa.scalar(Decimal(1).scaleb(-DECIMALS), pa.decimal128(DECIMALS, DECIMALS))
 
 
 def money_of_units(units: pa.Array) -> pa.Array:
     """Ten-thousandths as a decimal number: the same digits, with the point four places to the left."""
-    return pc.multiply(units.cast(pa.decimal128(DIGITS + 1, 0)), _ONE_UNIT).cast(MONEY)
+    one_unit = pa.scalar(Decimal(1).scaleb(-DECIMALS), pa.decimal128(DECIMALS, DECIMALS))
+    return pc.multiply(units.cast(pa.decimal128(DIGITS + 1, 0)), one_unit).cast(MONEY)
 
 
 def plain_text(column: pa.Array) -> pa.Array:

@@ -3,7 +3,7 @@
 from io import StringIO
 
 from benchmarks.compare import Comparison, Standing
-from benchmarks.report import Bar, bars_table, render
+from benchmarks.report import Bar, bars_table, ingest_table, render
 from rich.console import Console
 
 
@@ -15,7 +15,12 @@ def text_of(renderable) -> str:
 
 def result_of(*standings: Standing, bars: tuple[Bar, ...] = ()) -> dict:
     comparison = Comparison("sales", 3, "DuckDB", standings)
-    return {"comparison": comparison.to_json(), "sample": None, "bars": [bar.to_json() for bar in bars]}
+    return {
+        "comparison": comparison.to_json(),
+        "sample": None,
+        "ingest": None,
+        "bars": [bar.to_json() for bar in bars],
+    }
 
 
 def test_a_standing_shows_median_spread_ratio_and_peak():
@@ -63,3 +68,14 @@ def test_bars_pass_miss_or_only_inform():
     assert "pass" in verdicts["good"]
     assert "miss" in verdicts["bad"]
     assert "information only" in verdicts["small scale"]
+
+
+def test_the_shares_of_ingest_add_up_to_the_whole():
+    shares = {"parse": 3.0, "encode": 1.0}
+    ingest = {"shares": shares, "client_peak_bytes": 200_000_000, "gateway_bytes": 300_000_000}
+
+    text = text_of(ingest_table(ingest))
+
+    assert "75%" in text
+    assert "25%" in text
+    assert "client 200 MB" in text

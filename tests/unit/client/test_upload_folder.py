@@ -324,8 +324,8 @@ def test_only_a_few_chunks_are_in_memory(
     made: list[int] = []
     original = module.read_chunks
 
-    def counted(*arguments: object) -> Iterator[Chunk]:
-        for chunk in original(*arguments):  # type: ignore[arg-type]
+    def counted(*arguments: object, **options: object) -> Iterator[Chunk]:
+        for chunk in original(*arguments, **options):  # type: ignore[arg-type]
             if chunk.table.name == "transactions":
                 made.append(chunk.number)
             yield chunk

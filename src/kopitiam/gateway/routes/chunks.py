@@ -1,28 +1,26 @@
 """Chunks: received, checked, made durable, acknowledged; and the END of a table."""
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Problem, Sealed, StoredChunk
+from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Sealed, StoredChunk
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.bodies import receive
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
-from kopitiam.gateway.problems import Refusal
+from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.landing.writer import replace_file
 from kopitiam.registry.port import Ended
 
 router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _BINARY}}}
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    code: {"model": Problem} for code in (400, 408, 409, 410, 413, 415, 422, 429)
-}
+_REFUSALS = refusals(408, 409, 410, 413, 415, 429)
 _MOST_REJECTED_BYTES = 8 << 20
 
 
@@ -36,7 +34,7 @@ _MOST_REJECTED_BYTES = 8 << 20
 async def put_chunk(
     run: RunDep, table: TablePath, number: Annotated[Number, Path()], request: Request, gateway: GatewayDep
 ) -> Response:
-    """Store a chunk: Parquet in normal form, or CSV with a header. 201 when durable, 200 if it was already."""
+    """Store a chunk: Parquet in normal form, or CSV with a header. 201 when durable, 200 if it was."""
     _require_taking(run)
     limits = gateway.settings.gateway
     with gateway.admission.body():
@@ -61,7 +59,7 @@ def durable_chunks(run: RunDep, table: TablePath, gateway: GatewayDep) -> Durabl
     return DurableChunks(table=table, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
 
 
-@router.post("/end", responses={409: {"model": Problem}, 410: {"model": Problem}})
+@router.post("/end", responses=refusals(409, 410, 413))
 def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> Sealed:
     """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing."""
     ended = gateway.registry.end_table(run.run, table, end.chunks, end.rows, end.rejected)

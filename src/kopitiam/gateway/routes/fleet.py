@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kopitiam.contracts.api import Node, Problem
+from kopitiam.contracts.api import Node
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.runs import RunState
 from kopitiam.gateway.context import CallerDep, GatewayDep
@@ -18,7 +18,7 @@ async def healthz() -> str:
     return "ok\n"
 
 
-@router.get("/readyz", response_class=PlainTextResponse, responses={503: {"model": Problem}})
+@router.get("/readyz", response_class=PlainTextResponse)
 def readyz(gateway: GatewayDep) -> str:
     """Registry and landing can be written to."""
     gateway.registry.check()

@@ -2,20 +2,20 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, Response, StreamingResponse
 
-from kopitiam.contracts.api import CSV, PARQUET, Problem
+from kopitiam.contracts.api import CSV, PARQUET
 from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
-from kopitiam.gateway.problems import Refusal
+from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
-_REFUSALS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 409, 410)}
+_REFUSALS = refusals(409, 410)
 _MEDIA_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
 
 AnswerName = Literal["1", "2_1", "2_2", "3", "4"]

@@ -11,10 +11,11 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from kopitiam.contracts.api import OpenRun, RunList, RunStatus
+from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.context import CallerDep, GatewayDep, RunDep
 from kopitiam.gateway.janitor import remove_files
-from kopitiam.gateway.problems import Refusal
+from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.gateway.status import run_status
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -22,7 +23,7 @@ _LOOK_SECONDS = 0.25
 _SIGN_OF_LIFE_EVERY = 60  # looks
 
 
-@router.post("/runs", status_code=201, responses={200: {"model": RunStatus}})
+@router.post("/runs", status_code=201, responses={200: {"model": RunStatus}, **refusals(409, 413, 429)})
 def open_run(wanted: OpenRun, gateway: GatewayDep, caller: CallerDep, response: Response) -> RunStatus:
     """Open a run. The same idempotency key gives the same run again (200)."""
     settings = gateway.settings
@@ -82,10 +83,17 @@ async def watch_run(run: RunDep, gateway: GatewayDep) -> StreamingResponse:
 
     async def events() -> AsyncIterator[str]:
         seen, looks = -1, 0
-        while not gateway.admission.is_closing:  # an error here ends the stream, and the client asks again
-            version = await run_in_threadpool(gateway.registry.version, run.run)
-            if version != seen:
-                status = await run_in_threadpool(run_status, gateway.registry, run.run)
+        while not gateway.admission.is_closing:
+            try:
+                version = await run_in_threadpool(gateway.registry.version, run.run)
+                status = (
+                    await run_in_threadpool(run_status, gateway.registry, run.run)
+                    if version != seen
+                    else None
+                )
+            except KopitiamError:
+                return  # forgotten, or the registry is away: whoever asks again is told
+            if status is not None:
                 yield f"event: status\ndata: {json.dumps(status.model_dump())}\n\n"
                 if RunState(status.state).is_over:
                     return

@@ -1,0 +1,78 @@
+"""Real gateways on free ports: in this process, or in one of their own that may be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from gateway_client import GatewayClient, eventually
+
+from kopitiam.contracts.config import GatewaySection, PipelineSection, Settings
+from kopitiam.gateway.app import close_gateway, open_gateway
+from kopitiam.gateway.context import Gateway
+from kopitiam.gateway.server import serving
+from kopitiam.registry import open_registry
+
+SCRIPT = Path(__file__).with_name("gateway_process.py")
+
+
+@dataclass
+class Served:
+    gateway: Gateway
+    client: GatewayClient
+
+
+@contextmanager
+def served(home: Path, shards: int = 1, name: str = "gateway-1", **limits: Any) -> Iterator[Served]:
+    section = GatewaySection(listen="127.0.0.1:0", **limits)
+    settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards))
+    registry = open_registry("sqlite", home)
+    gateway = open_gateway(name, settings, registry)
+    try:
+        with serving(gateway) as url:
+            yield Served(gateway, GatewayClient(url, home, verify=not section.tls_cert))
+    finally:
+        close_gateway(gateway)
+        registry.close()
+
+
+class GatewayProcess:
+    def __init__(self, home: Path, name: str, environment: dict[str, str]) -> None:
+        self.log = home.parent / f"{name}.log"
+        self.popen = subprocess.Popen(
+            [sys.executable, str(SCRIPT), name],
+            env=os.environ | {"KOPI_HOME": str(home), "KOPI_GATEWAY__LISTEN": "127.0.0.1:0"} | environment,
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("ab"),
+            text=True,
+        )
+        self._home = home
+
+    def connect(self, **options: Any) -> GatewayClient:
+        """Once it answers."""
+        assert self.popen.stdout is not None
+        url = self.popen.stdout.readline().strip()
+        assert url, self.log.read_text()
+        self.client = GatewayClient(url, self._home, **options)
+        eventually(self._answers)
+        return self.client
+
+    def _answers(self) -> bool:
+        try:
+            return self.client.http.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            assert self.popen.poll() is None, self.log.read_text()
+            return False
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.popen.pid).children(recursive=True)
+
+    def is_killed(self) -> bool:
+        return self.popen.wait(20) == -signal.SIGKILL

@@ -1,0 +1,82 @@
+"""The gateway does what its OpenAPI document says, whatever is thrown at it."""
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, reject, settings, strategies
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS: list[Any] = [
+    not_a_server_error,
+    status_code_conformance,
+    response_schema_conformance,
+    content_type_conformance,
+]
+
+
+CALLS = [
+    ("GET", "/api/v1/runs"),
+    ("POST", "/api/v1/runs"),
+    ("GET", "/api/v1/runs/{run}"),
+    ("DELETE", "/api/v1/runs/{run}"),
+    ("GET", "/api/v1/runs/{run}/rejected.csv"),
+    ("GET", "/api/v1/runs/{run}/results/summary.json"),
+    ("GET", "/api/v1/runs/{run}/results/{answer}.{form}"),
+    ("GET", "/api/v1/runs/{run}/tables/{table}/chunks"),
+    ("PUT", "/api/v1/runs/{run}/tables/{table}/chunks/{number}"),
+    ("POST", "/api/v1/runs/{run}/tables/{table}/end"),
+    ("PUT", "/api/v1/runs/{run}/tables/{table}/rejected"),
+    ("GET", "/api/v1/nodes"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/metrics"),
+]
+STREAM = "/api/v1/runs/{run}/events"  # has no end
+
+
+@pytest.fixture(scope="module")
+def document(shared) -> Any:
+    return schemathesis.openapi.from_url(f"{shared.client.url}/openapi.json")
+
+
+def modes(path: str) -> list[GenerationMode]:
+    """What takes nothing cannot be given anything wrong."""
+    return list(GenerationMode) if "/runs" in path else [GenerationMode.POSITIVE]
+
+
+CASES = [(mode, method, path) for method, path in CALLS for mode in modes(path)]
+
+
+@pytest.mark.parametrize(("mode", "method", "path"), CASES)
+def test_every_call_conforms_whatever_it_is_given(shared, document, mode, method: str, path: str) -> None:
+    run = shared.client.open_run()
+    operation = document[path][method]
+
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)
+    @given(data=strategies.data())
+    def conforms(data: strategies.DataObject) -> None:
+        try:
+            case = data.draw(operation.as_strategy(generation_mode=mode))
+        except Unsatisfiable:
+            reject()
+        if "{run}" in path and data.draw(strategies.booleans()):
+            case.path_parameters = (case.path_parameters or {}) | {"run": run}
+        case.call_and_validate(checks=CHECKS)
+
+    conforms()
+
+
+def test_the_document_tells_of_every_call(shared) -> None:
+    document = shared.client.http.get("/openapi.json").json()
+    assert set(document["paths"]) == {path for _, path in CALLS} | {STREAM}
+    for path, calls in document["paths"].items():
+        for method, call in calls.items():
+            assert call["description"], (method, path)

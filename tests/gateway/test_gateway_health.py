@@ -2,16 +2,20 @@
 
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
 import psycopg
 from gateway_client import GatewayClient, eventually, parquet_of
+from gateways import Served
 
 from kopitiam.contracts.api import Node
 from kopitiam.contracts.runs import RunState
+from kopitiam.gateway.server import listen
 
 
 def test_a_healthy_gateway_says_so(client: GatewayClient) -> None:
@@ -162,3 +166,9 @@ def test_events_end_when_the_run_is_forgotten(shared, run: str) -> None:
     watcher.join(20)
     assert not watcher.is_alive()
     assert seen in (["open"], ["open", "failed"])
+
+
+def test_small_answers_are_not_held_back_by_nagle(shared: Served) -> None:
+    """asyncio turns it off only for sockets that say they are TCP; with it on, every call took 40 ms more."""
+    with closing(listen(shared.gateway)) as bound:
+        assert bound.proto == socket.IPPROTO_TCP

@@ -65,7 +65,7 @@ class GatewayServer(uvicorn.Server):
 def listen(gateway: Gateway) -> socket.socket:
     host, port = gateway.settings.gateway.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))

@@ -1,6 +1,7 @@
 """The files that a person takes away: each answer as reference CSV, JSON and Parquet, and the summary."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

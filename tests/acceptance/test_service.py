@@ -185,6 +185,30 @@ def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(
     assert len(list((service.home / "results").glob("run=*/attempt=*"))) == 1
 
 
+def test_a_run_is_listed_looked_at_fetched_and_cancelled_by_command(
+    service: Service, tiny_folder: Path, tmp_path: Path, kopi: Callable[..., Any], is_verified: Any
+) -> None:
+    at = ("--server", service.url)
+    submitted = kopi("submit", tiny_folder, *at, "--label", "tiny", "--json")
+    assert submitted.code == 0, submitted.stderr
+    run = json.loads(submitted.stdout)["run"]
+
+    status = json.loads(kopi("status", run, *at, "--json").stdout)
+    assert (status["run"], status["label"], status["state"], status["error"]) == (run, "tiny", "done", None)
+    assert all(table["sealed"] for table in status["tables"].values())
+    assert (status["rejected"], status["unmatched"]) == (0, 0)
+    assert [found["run"] for found in json.loads(kopi("runs", *at, "--json").stdout)] == [run]
+    assert kopi("results", run, *at, "--out", tmp_path / "answers").code == 0
+    assert is_verified(tiny_folder, tmp_path / "answers")
+
+    opened = httpx.post(f"{service.url}/api/v1/runs", json={"label": "abandoned"}).json()["run"]
+    assert kopi("results", opened, *at).code == 1
+    assert kopi("cancel", opened, *at).code == 0
+    assert json.loads(kopi("status", opened, *at, "--json").stdout)["state"] == "ended"
+    assert kopi("status", "0123456789abcdef", *at).code == 1
+    assert kopi("status", run, "--server", "http://127.0.0.1:9", "--patience", "0").code == 3
+
+
 def test_a_second_service_on_the_same_home_is_refused(service: Service) -> None:
     second = subprocess.run(
         [KOPI, "serve", "--home", service.home, "--port", "0"],

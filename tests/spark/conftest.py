@@ -58,6 +58,11 @@ def in_normal_form(table: str, rows: Rows) -> pa.Table:
 
 
 @pytest.fixture(scope="session")
+def normal_form() -> Callable[[str, Rows], pa.Table]:
+    return in_normal_form
+
+
+@pytest.fixture(scope="session")
 def table(spark: SparkSession) -> Callable[[str, Rows], DataFrame]:
     """`table("stores", [(1, "North")])` is a DataFrame with the declared schema."""
 
@@ -88,27 +93,29 @@ def collected() -> Callable[[dict[str, DataFrame]], dict[str, Multiset]]:
 
 
 class Landing:
-    """Folders of chunk files for each table."""
+    """The chunk files of each table."""
 
     def __init__(self, path: Path) -> None:
-        self.folders = {name: [path / f"table={name}"] for name in TABLES}
+        self._path = path
+        self.files: dict[str, list[Path]] = {name: [] for name in TABLES}
 
     def add(self, name: str, number: int, rows: pa.Table) -> None:
-        (folder,) = self.folders[name]
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"chunk-{number:05d}.parquet").write_bytes(encode(TABLES[name], rows))
+        file = self._path / f"table={name}" / f"chunk-{number:05d}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encode(TABLES[name], rows))
+        self.files[name].append(file)
 
 
 @pytest.fixture(scope="session")
 def land() -> Callable[[Path, dict[str, Rows]], dict[str, list[Path]]]:
-    """Puts hand-written tables at rest, one row a chunk; gives the folders of each table."""
+    """Puts hand-written tables at rest, one row a chunk; gives the files of each table."""
 
     def write(path: Path, tables: dict[str, Rows]) -> dict[str, list[Path]]:
         landing = Landing(path)
         for name, rows in tables.items():
             for number, row in enumerate(rows):
                 landing.add(name, number, in_normal_form(name, [row]))
-        return landing.folders
+        return landing.files
 
     return write
 
@@ -122,7 +129,7 @@ def tiny_landed(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         for name in TABLES:
             for chunk in read_chunks(folder, name, workers, _refuse, chunk_rows=3000):
                 landing.add(name, chunk.number, chunk.rows)
-    return landing.folders
+    return landing.files
 
 
 def _refuse(row: object) -> None:

@@ -34,10 +34,10 @@ def shuffle_partitions(spark):
     spark.conf.unset(COALESCE)
 
 
-def files_of(spark, folders, out):
+def files_of(spark, landed, out):
     """Every answer file by name, made in the folder `out`."""
     (out / "files").mkdir(parents=True)
-    answers = AnswerSet(answer(spark, folders, Questions(), out))
+    answers = AnswerSet(answer(spark, landed, Questions(), out))
     summary = Summary(
         Questions(),
         dict.fromkeys(TABLES, RowCount(0, 0)),
@@ -60,11 +60,11 @@ def test_one_shuffle_partition_or_many_give_the_same_bytes(spark, tiny_landed, s
 
 
 def test_stores_of_one_name_come_in_the_same_order_too(spark, land, shuffle_partitions, tmp_path):
-    folders = land(tmp_path / "landing", TWINS)
+    landed = land(tmp_path / "landing", TWINS)
     made = {}
     for count in (1, 7):
         shuffle_partitions(count)
-        made[count] = files_of(spark, folders, tmp_path / str(count))
+        made[count] = files_of(spark, landed, tmp_path / str(count))
     assert made[1] == made[7]
 
 
@@ -78,14 +78,14 @@ def test_stores_of_one_name_come_in_the_same_order_too(spark, land, shuffle_part
     ids=["payments", "profits", "quantities"],
 )
 def test_a_sum_too_large_fails_loudly(spark, land, tmp_path, too_much):
-    folders = land(tmp_path / "landing", TWINS | too_much)
+    landed = land(tmp_path / "landing", TWINS | too_much)
     with pytest.raises(RunFailed, match=r"(?i)overflow"):
-        answer(spark, folders, Questions(), tmp_path)
+        answer(spark, landed, Questions(), tmp_path)
 
 
 def test_the_largest_sums_that_fit_are_exact(spark, land, tmp_path):
     most = 9  # of the largest amounts; a tenth would not fit
-    folders = land(
+    landed = land(
         tmp_path / "landing",
         TWINS
         | {
@@ -93,7 +93,7 @@ def test_the_largest_sums_that_fit_are_exact(spark, land, tmp_path):
             "transaction_items": [(1, 10**17 - 1, LARGEST, NOON) for _ in range(most)],
         },
     )
-    files = files_of(spark, folders, tmp_path / "out")
+    files = files_of(spark, landed, tmp_path / "out")
     assert files["results_query_3.csv"].splitlines()[1:] == [b"2024-H1,Kopi Twin,899999999999999.9991"]
     assert files["results_query_2_2.csv"].splitlines()[1:] == [b"2024-03,Latte,899999999999999.9991"]
     assert files["results_query_2_1.csv"].splitlines()[1:] == [b"2024-03,Latte,899999999999999991"]

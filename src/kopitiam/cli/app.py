@@ -16,6 +16,7 @@ from kopitiam.cli.signals import Terminated, raise_on_sigterm
 from kopitiam.cli.submit import submit
 from kopitiam.cli.verify import verify
 from kopitiam.cli.warm import warm
+from kopitiam.contracts.crash_points import armed_point
 from kopitiam.contracts.errors import KopitiamError
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ def main() -> None:
     raise_on_sigterm()
     logging.getLogger().addHandler(logging.NullHandler())  # py4j mourns a killed JVM on the root logger
     try:
+        armed_point()  # a misspelled one is better told now than never reached
         app()
     except KopitiamError as error:
         _complain(str(error))

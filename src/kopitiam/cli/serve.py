@@ -1,6 +1,8 @@
 """`kopi serve`: the embedded service for several clients."""
 
+import json
 import logging
+import os
 import sys
 import threading
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kopitiam.cli.options import Config
+from kopitiam.cli.options import Config, Json
 from kopitiam.cli.signals import Terminated
 from kopitiam.contracts.config import load_settings
 
@@ -17,17 +19,18 @@ def serve(
     home: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where everything is kept [default: ~/.kopitiam].", show_default=False
+            metavar="DIR", help="Where everything is kept \\[default: ~/.kopitiam].", show_default=False
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].", show_default=False)
+        str | None, typer.Option(help="Address to listen on \\[default: 127.0.0.1].", show_default=False)
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port; 0 takes a free one [default: 8440].", show_default=False),
+        typer.Option(min=0, max=65535, help="0 takes a free one \\[default: 8440].", show_default=False),
     ] = None,
     config: Config = None,
+    as_json: Json = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what goes on, Spark included.")
     ] = False,
@@ -59,8 +62,11 @@ def serve(
             spark_session(options, scratch) as session,
             service(settings, session, scratch) as served,
         ):
-            typer.echo(f"Kopitiam serves at {served.url}, home {settings.home}")
+            if as_json:
+                typer.echo(json.dumps({"url": served.url, "home": str(settings.home), "pid": os.getpid()}))
+            else:
+                typer.echo(f"Kopitiam serves at {served.url}, home {settings.home}")
             session.result()  # without Spark there is nothing to serve
             threading.Event().wait()
     except Terminated:
-        typer.echo("Kopitiam has closed")
+        typer.echo("Kopitiam has closed", err=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.tables import TABLES
-from kopitiam.intake.blocks import read_header
+from kopitiam.intake.blocks import read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
 
 _SCAN_BYTES = 1 << 20
@@ -45,8 +45,10 @@ def check_structure(folder: InputFolder, on_bytes: Callable[[int], None] = lambd
     for name, files in folder.files.items():
         for file in files:
             try:
-                _check_text(file, folder.shown(file), on_bytes)
+                has_quotes = _check_text(file, folder.shown(file), on_bytes)
                 NormalForm(TABLES[name], read_header(file), folder.shown(file))
+                if has_quotes:
+                    _require_closed_quotes(file)
             except OSError as error:
                 raise InputError(f"{file}: cannot be read: {error.strerror}") from None
 
@@ -69,12 +71,14 @@ def _files_of(name: str, path: Path, entries: list[Path]) -> tuple[Path, ...]:
     return files
 
 
-def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> None:
+def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> bool:
+    """Whether the file has quotes."""
     if not file.stat().st_size:
         raise InputError(f"{shown}: the file is empty, without even a header line")
     decoder = codecs.getincrementaldecoder("utf-8")()
-    position = 0
+    position, has_quotes = 0, False
     for data in _pieces(file):
+        has_quotes = has_quotes or b'"' in data
         if b"\0" in data:
             line = _line_at(file, position + data.index(b"\0"))
             raise InputError(f"{shown}, line {line}: a binary file, not CSV")
@@ -91,6 +95,12 @@ def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> None
         raise InputError(
             f"{shown}, line {_line_at(file, position)}: not UTF-8 text: it ends inside a character"
         )
+    return has_quotes
+
+
+def _require_closed_quotes(file: Path) -> None:
+    for _ in read_blocks(file):  # refuses a quote that is never closed
+        pass
 
 
 def _line_at(file: Path, position: int) -> int:

@@ -6,6 +6,7 @@
 import os
 import signal
 import threading
+from functools import cache
 
 from kopitiam.contracts.errors import ConfigError
 
@@ -33,14 +34,15 @@ def armed_point(environment: dict[str, str] | None = None) -> tuple[str, int] | 
     return point, int(nth or 1)
 
 
-_armed = armed_point()
+_armed = cache(armed_point)
 
 
 def crash_point(point: str) -> None:
     global _passed  # noqa: PLW0603 - counts over all threads of the process
-    if _armed is None or _armed[0] != point:
+    armed = _armed()
+    if armed is None or armed[0] != point:
         return
     with _lock:
         _passed += 1
-        if _passed == _armed[1]:
+        if _passed == armed[1]:
             os.kill(os.getpid(), signal.SIGKILL)

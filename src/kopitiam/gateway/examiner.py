@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 
 MEMORY_BYTES = 512 << 20
 SECONDS = 30  # for one body
@@ -31,9 +32,11 @@ def main() -> None:
 
 
 def _bound_memory() -> None:
-    with open("/proc/self/statm") as statm:  # noqa: PTH123
-        in_use = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
+    """Linux tells what is in use and keeps to the bound; elsewhere only sizes and rows are limited."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        in_use = int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ def kopi(tmp_path, java_trap):
     here = tmp_path / "here"
     here.mkdir()
 
-    def kopi(*arguments):
+    def kopi(*arguments, **more):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
         environment |= {"JAVA_HOME": str(java_trap), "PATH": f"{java_trap / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(
             [KOPI, *arguments],
             cwd=here,
-            env=environment | {"COLUMNS": "100"},
+            env=environment | {"COLUMNS": "100"} | more,
             capture_output=True,
             text=True,
             timeout=NOT_LONG,
@@ -105,6 +105,10 @@ DAMAGES = {
         "stores/stores.csv, line 3: not UTF-8 text; save the file as UTF-8",
     ),
     "binary": (with_stores(b"PK\x03\x04\n\x00"), "stores/stores.csv, line 2: a binary file, not CSV"),
+    "open quote in a row": (
+        with_stores(b'store_id,store_name\n1,A\n2,"B\n3,C\n'),
+        "{}/stores/stores.csv, line 3: a quote is opened here and not closed",
+    ),
     "open quote": (
         with_stores(b'store_id,"store_name\n1,A\n'),
         "{}/stores/stores.csv, line 1: a quote is opened in the header and not closed",
@@ -157,6 +161,12 @@ def test_a_java_that_does_not_run_spark_ends_analyze_with_1_and_one_line(kopi, s
 )
 def test_a_parameter_that_makes_no_sense_ends_with_2_and_one_line(kopi, sound_folder, flags, complaint):
     assert_refused(kopi("analyze", sound_folder, *flags), complaint)
+
+
+def test_a_crash_point_that_there_is_not_ends_with_2_and_one_line(kopi):
+    code, _, stderr = kopi("--version", KOPI_CRASH_AT="nowhere")
+    assert (code, stderr.count("\n")) == (2, 1)
+    assert stderr.startswith("kopi: KOPI_CRASH_AT=nowhere: want one of chunk.begun, ")
 
 
 @pytest.mark.parametrize("arguments", [["--bogus"], ["brew"], ["analyze"], ["analyze", "x", "--top", "many"]])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.2
 TAIL_LINES = 20
 
 

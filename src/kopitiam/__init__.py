@@ -1,6 +1,11 @@
 """Kopitiam: exact answers about a coffee chain's sales."""
 
+import os
+import sys
 from typing import TYPE_CHECKING
+
+if sys.platform == "linux":  # where Arrow carries it; its other allocator keeps 80 MB more of what was freed
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 
 if TYPE_CHECKING:
     from kopitiam.client.client import Client as Client

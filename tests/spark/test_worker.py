@@ -111,7 +111,10 @@ def test_a_chunk_that_vanished_or_broke_fails_its_own_run_only(pipeline, harm):
     pipeline.work_once()
 
     assert pipeline.state(poisoned) is RunState.FAILED
-    assert "Spark failed" in (pipeline.registry.get_run(poisoned.run).error or "")
+    reason = pipeline.registry.get_run(poisoned.run).error or ""
+    assert reason.startswith("Spark failed: ")
+    assert "chunk-00000.parquet" in reason
+    assert "\n" not in reason
     assert pipeline.registry.results(poisoned.run) is None
     assert pipeline.large_sales(sound) == [["a", "80.0"], ["b", "90.5"]]
 

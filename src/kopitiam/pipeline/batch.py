@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -25,9 +26,9 @@ def answer(
     on_step: Callable[[str], None] = lambda _: None,
 ) -> RawAnswers:
     """`files` are each table's chunks; `scratch` takes those of Q1."""
-    tables = {name: read_table(spark, name, chunks) for name, chunks in files.items()}
-    partials = asked.partials(tables["transactions"], tables["transaction_items"], questions)
     try:
+        tables = {name: read_table(spark, name, chunks) for name, chunks in files.items()}
+        partials = asked.partials(tables["transactions"], tables["transaction_items"], questions)
         on_step(STEPS[0])
         large_sales = _write_sorted(partials.large_sales, scratch / "large_sales")
         on_step(STEPS[1])
@@ -36,9 +37,15 @@ def answer(
         tpv = asked.tpv_by_half_and_store(partials.tpv, tables["stores"]).toArrow()
         on_step(STEPS[3])
         customers = _customers(spark, partials.purchases, tables, questions)
-    except PySparkException as error:
-        raise RunFailed(f"Spark failed: {str(error).splitlines()[0]}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise RunFailed(f"Spark failed: {_why(error)}") from error
     return RawAnswers(large_sales, products, tpv, customers)
+
+
+def _why(error: PySparkException | Py4JJavaError) -> str:
+    """Its first line: what follows is for those who read the log."""
+    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    return str(message).strip().partition("\n")[0]
 
 
 def _write_sorted(large_sales: DataFrame, target: Path) -> tuple[Path, ...]:

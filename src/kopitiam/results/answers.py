@@ -11,26 +11,24 @@ import pyarrow.parquet as pq
 from kopitiam.results.text import MONEY, money_of_units
 
 BATCH_ROWS = 65_536
+
+
+def _product_of_the_month(figure: str, kind: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            ("year_month_created_at", pa.string()),
+            ("item_id", pa.int64()),
+            ("item_name", pa.string()),
+            (figure, kind),
+            ("item_is_matched", pa.bool_()),
+        ]
+    )
+
+
 _SCHEMAS = {
     "1": pa.schema([("transaction_id", pa.string()), ("final_amount", MONEY)]),
-    "2_1": pa.schema(
-        [
-            ("year_month_created_at", pa.string()),
-            ("item_id", pa.int64()),
-            ("item_name", pa.string()),
-            ("sellings_qty", pa.int64()),
-            ("item_is_matched", pa.bool_()),
-        ]
-    ),
-    "2_2": pa.schema(
-        [
-            ("year_month_created_at", pa.string()),
-            ("item_id", pa.int64()),
-            ("item_name", pa.string()),
-            ("profit_sum", MONEY),
-            ("item_is_matched", pa.bool_()),
-        ]
-    ),
+    "2_1": _product_of_the_month("sellings_qty", pa.int64()),
+    "2_2": _product_of_the_month("profit_sum", MONEY),
     "3": pa.schema(
         [
             ("year_half_created_at", pa.string()),

@@ -29,6 +29,8 @@ class Analysis:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # A suite that runs in the background ignores SIGINT, and its children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def wait_until(self, is_there):

@@ -69,4 +69,5 @@ def serve(
             session.result()  # without Spark there is nothing to serve
             threading.Event().wait()
     except Terminated:
-        typer.echo("Kopitiam has closed", err=True)
+        if not as_json:
+            typer.echo("Kopitiam has closed")

@@ -170,3 +170,4 @@ def test_the_janitor_outlives_trouble_with_the_registry(serve, monkeypatch) -> N
     run = served.client.open_run()
     with tidied(served.gateway):
         eventually(lambda: registry.get_run(run).state is RunState.ENDED)
+    assert next(troubles, None) is None

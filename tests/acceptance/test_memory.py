@@ -14,12 +14,12 @@ from pathlib import Path
 from kopitiam.client.chunks import in_order, read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.writer import encode, write_once
+from kopitiam.landing.writer import encode, replace_file
 
 folder, landing = open_folder(Path(sys.argv[1])), Path(sys.argv[2])
 
 def store(chunk):
-    write_once(landing / chunk.table.name / f"{chunk.number}.parquet", encode(chunk.table, chunk.rows))
+    replace_file(landing / chunk.table.name / f"{chunk.number}.parquet", encode(chunk.table, chunk.rows))
     return chunk.rows.num_rows
 
 cores = os.cpu_count() or 1

@@ -29,7 +29,7 @@ class Service:
 
     def __init__(self, home: Path, environment: dict[str, str]) -> None:
         self.home = home
-        self._environment = environment
+        self.environment = environment
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
@@ -39,7 +39,7 @@ class Service:
     def start(self) -> subprocess.Popen[str]:
         argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
         self.process = subprocess.Popen(
-            argv, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            argv, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         until(self._is_ready, READY_SECONDS)
         return self.process
@@ -101,7 +101,10 @@ def until(is_so: Callable[[], bool], seconds: float) -> None:
 
 def submit(service: Service, folder: Path, *flags: object) -> subprocess.Popen[str]:
     argv = [KOPI, "submit", folder, "--server", service.url, *map(str, flags)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    scratch = {"TMPDIR": str(service.home.parent)}  # a killed client cannot tidy up
+    return subprocess.Popen(
+        argv, env=service.environment | scratch, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run_of(client: subprocess.Popen[str]) -> str:

@@ -9,7 +9,7 @@ its answers are made, and then over: *done*, *failed* (it could not be right) or
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -132,17 +132,6 @@ class RunFigures:
 
 
 Span = tuple[int, int]  # from the first number to the last, both included
-
-
-def spans(numbers: Iterable[int]) -> tuple[Span, ...]:
-    """`1, 2, 3, 7` becomes `(1, 3), (7, 7)`."""
-    found: list[Span] = []
-    for number in sorted(set(numbers)):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return tuple(found)
 
 
 def gaps(durable: Sequence[Span], count: int) -> tuple[Span, ...]:

@@ -11,7 +11,6 @@ from functools import cached_property
 import pyarrow as pa
 
 CHUNK_ROWS = 131_072
-OPTIONAL_TABLES = ("payment_methods", "vouchers")
 
 
 class Kind(Enum):

@@ -1,7 +1,6 @@
 """A chunk's way from received to acknowledged: checked, synced, named, registered, in that order."""
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.problems import Refusal
 from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import AlreadyWritten, name_once
+from kopitiam.landing.writer import AlreadyWritten, keep_once
 from kopitiam.registry.port import Registered, RegistryPort
 
 
@@ -93,13 +92,8 @@ class Intake:
             return [path for file, path in wanted if self._store(file, path, run, table, number)]
 
     def _store(self, file: Path, path: Path, run: Run, table: str, number: int) -> bool:
-        descriptor = os.open(file, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        try:
-            return name_once(file, path)
+            return keep_once(file, path)
         except AlreadyWritten:
             raise self._conflict(table, number) from None
         except FileNotFoundError:

@@ -31,44 +31,31 @@ def encode(table: Table, rows: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def write_once(path: Path, data: bytes) -> bool:
-    """Durable when it returns. False if these very bytes were there already."""
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        _write_synced(temporary, data)
-        return name_once(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def replace_file(path: Path, data: bytes) -> None:
     """Durable when it returns, for what may be sent anew; the last one counts."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        _write_synced(temporary, data)
+        temporary.write_bytes(data)
+        _sync(temporary)
         temporary.replace(path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def keep_once(file: Path, path: Path) -> bool:
+    """Gives a written file its name for good: durable when it returns, and the old name stays.
 
-
-def name_once(synced: Path, path: Path) -> bool:
-    """Gives a synced file its name for good; the old name stays. False if the same bytes have it already."""
+    False if the very same bytes have the name already.
+    """
     make_folder(path.parent)
+    _sync(file)
     crash_point("chunk.synced")
     try:
-        os.link(synced, path)  # unlike a rename, a link never replaces a file
+        os.link(file, path)  # unlike a rename, a link never replaces a file
     except FileExistsError:
-        if not filecmp.cmp(synced, path, shallow=False):
+        if not filecmp.cmp(file, path, shallow=False):
             raise AlreadyWritten(str(path)) from None
         sync_folder(path.parent)  # whoever wrote it may have died before this
         return False
@@ -85,7 +72,12 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    """So that the names in it are on disk."""
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

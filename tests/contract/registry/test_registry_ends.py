@@ -5,8 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kopitiam.contracts.errors import TableSealed
-from kopitiam.contracts.runs import RunState, spans
+from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
+from spans import spans
 
 
 def test_a_table_with_all_its_chunks_and_rows_is_sealed(registry, open_run, put) -> None:

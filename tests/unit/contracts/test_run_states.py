@@ -15,8 +15,8 @@ from kopitiam.contracts.runs import (
     gaps,
     is_run_id,
     new_run_id,
-    spans,
 )
+from spans import spans
 
 LEGAL = {
     ("open", "sealed"), ("open", "failed"), ("open", "ended"),

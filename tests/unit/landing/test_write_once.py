@@ -1,5 +1,6 @@
 """Chunk files: durable before anybody is told, never changed, the same bytes for the same rows."""
 
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -13,7 +14,20 @@ import pytest
 from kopitiam.contracts.tables import TABLES, TRANSACTIONS, USERS
 from kopitiam.landing import writer
 from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import AlreadyWritten, encode, name_once, write_once
+from kopitiam.landing.writer import AlreadyWritten, encode, keep_once
+
+
+@pytest.fixture
+def write_once(tmp_path_factory):
+    """Keeps bytes that were written elsewhere, as a gateway keeps a body."""
+    bodies, numbers = tmp_path_factory.mktemp("bodies"), itertools.count()
+
+    def write(path: Path, data: bytes) -> bool:
+        body = bodies / f"{next(numbers)}.body"
+        body.write_bytes(data)
+        return keep_once(body, path)
+
+    return write
 
 
 @pytest.fixture
@@ -35,22 +49,22 @@ def calls(monkeypatch):
     return made
 
 
-def test_a_file_is_synced_then_linked_then_its_folder_is_synced(tmp_path, calls):
+def test_a_file_is_synced_then_linked_then_its_folder_is_synced(tmp_path, calls, write_once):
     assert write_once(tmp_path / "chunk", b"rows")
     (_, temporary), (_, source, target), folder_sync = calls
     assert [call[0] for call in calls] == ["fsync", "link", "fsync"]
-    assert temporary == source != target == str(tmp_path / "chunk")
+    assert temporary == source != target == str(tmp_path / "chunk")  # the body first, then its name
     assert folder_sync == ("fsync", str(tmp_path))
     assert (tmp_path / "chunk").read_bytes() == b"rows"
 
 
-def test_new_folders_are_synced_into_their_parents(tmp_path, calls):
+def test_new_folders_are_synced_into_their_parents(tmp_path, calls, write_once):
     assert write_once(tmp_path / "a" / "b" / "chunk", b"rows")
     assert calls[:2] == [("fsync", str(tmp_path)), ("fsync", str(tmp_path / "a"))]
     assert calls[-1] == ("fsync", str(tmp_path / "a" / "b"))
 
 
-def test_the_same_bytes_again_are_no_news_and_as_durable(tmp_path, calls):
+def test_the_same_bytes_again_are_no_news_and_as_durable(tmp_path, calls, write_once):
     assert write_once(tmp_path / "chunk", b"rows") is True
     calls.clear()
     assert write_once(tmp_path / "chunk", b"rows") is False
@@ -58,7 +72,7 @@ def test_the_same_bytes_again_are_no_news_and_as_durable(tmp_path, calls):
     assert [path.name for path in tmp_path.iterdir()] == ["chunk"]
 
 
-def test_other_bytes_are_refused_and_the_first_stay(tmp_path):
+def test_other_bytes_are_refused_and_the_first_stay(tmp_path, write_once):
     write_once(tmp_path / "chunk", b"rows")
     with pytest.raises(AlreadyWritten, match="chunk"):
         write_once(tmp_path / "chunk", b"other rows")
@@ -66,7 +80,7 @@ def test_other_bytes_are_refused_and_the_first_stay(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["chunk"]
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, write_once):
     def fail(_descriptor):
         raise OSError(28, "No space left on device")
 
@@ -78,12 +92,12 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_file_that_gets_its_name_keeps_the_old_one(tmp_path):
     (tmp_path / "body").write_bytes(b"rows")
-    assert name_once(tmp_path / "body", tmp_path / "folder" / "chunk")
+    assert keep_once(tmp_path / "body", tmp_path / "folder" / "chunk")
     assert (tmp_path / "body").samefile(tmp_path / "folder" / "chunk")
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_of_many_writers_at_once_exactly_one_is_first(tmp_path, attempt):
+def test_of_many_writers_at_once_exactly_one_is_first(tmp_path, attempt, write_once):
     gate = Barrier(8)
 
     def write(_):
@@ -96,7 +110,7 @@ def test_of_many_writers_at_once_exactly_one_is_first(tmp_path, attempt):
     assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["chunk"]
 
 
-def test_of_many_writers_of_different_bytes_one_wins_and_the_others_are_refused(tmp_path):
+def test_of_many_writers_of_different_bytes_one_wins_and_the_others_are_refused(tmp_path, write_once):
     gate = Barrier(4)
 
     def write(number):

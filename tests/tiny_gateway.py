@@ -30,9 +30,10 @@ from kopitiam.contracts.api import (
     TableStatus,
 )
 from kopitiam.contracts.questions import ANSWERS, Questions
-from kopitiam.contracts.runs import gaps, new_run_id, spans
+from kopitiam.contracts.runs import gaps, new_run_id
 from kopitiam.contracts.tables import TABLES
 from kopitiam.results.summary import RowCount, Summary
+from spans import spans
 
 FIRST_RUN = "0123456789abcdef"
 _CHUNK = re.compile(r"/api/v1/runs/([a-z0-9]+)/tables/(\w+)/(chunks|rejected|end)(?:/(\d+))?")

@@ -10,17 +10,27 @@ from pyspark.sql import SparkSession
 
 from kopitiam.client.client import Client
 from kopitiam.contracts.config import Settings
-from kopitiam.pipeline.worker import UNWATCHED, Watch
+from kopitiam.contracts.errors import KopitiamError
+from kopitiam.contracts.runs import RunState
+from kopitiam.registry.port import RegistryPort
 from kopitiam.service import service
 
 
 @contextlib.contextmanager
 def private_service(
-    settings: Settings, session: Future[SparkSession], home: Path, scratch: Path, watch: Watch = UNWATCHED
+    settings: Settings, session: Future[SparkSession], home: Path, scratch: Path
 ) -> Iterator[Client]:
     token = secrets.token_urlsafe()
     with (
-        service(settings.privately(home, token), session, scratch, watch) as served,
+        service(settings.privately(home, token), session, scratch) as served,
         Client(served.url, token) as client,
     ):
+        served.trouble.add_done_callback(lambda trouble: _give_up(served.registry, trouble))
         yield client
+
+
+def _give_up(registry: RegistryPort, trouble: Future[None]) -> None:
+    """There is no next life that could take the work up: whoever waits is told."""
+    for run in registry.runs_in(RunState.OPEN, RunState.SEALED, RunState.FINAL):
+        with contextlib.suppress(KopitiamError):
+            registry.move(run.run, RunState.FAILED, str(trouble.exception()))

@@ -1,84 +1,79 @@
-"""Gateway and pipeline in one process, on one home folder that survives it.
+"""Gateway, pipeline and barrier in one process, on one home folder that survives it.
 
 The Spark session comes from outside: whoever is in a hurry starts it before this module is even loaded.
 """
 
 import contextlib
+import functools
 import os
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from kopitiam.contracts.api import Node
+from kopitiam.bus.memory import MemoryBus
+from kopitiam.composition import Workplace, pipeline_node
 from kopitiam.contracts.config import Settings
+from kopitiam.contracts.messages import NodeKind
+from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.gateway.app import close_gateway, open_gateway
-from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.janitor import keep_tidy
 from kopitiam.gateway.server import serving
 from kopitiam.landing.layout import Home
-from kopitiam.pipeline.worker import UNWATCHED, Watch, Worker
+from kopitiam.pipeline.worker import Worker
+from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.registry.registry import open_registry
+from kopitiam.supervision.coordinator import Coordinator
+from kopitiam.working import working
 
-_FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
-GATEWAY, PIPELINE = "gateway-1", "pipeline-1"
+_FOR_EVER_SECONDS = 1e9  # nobody but this process can have the home, so no lease need run out
+GATEWAY, PIPELINE, LEADER = "gateway-1", "pipeline-1", "monitor-1"
 
 
 @dataclass(frozen=True)
 class Service:
     url: str
+    registry: RegistryPort
+    trouble: Future[None]  # done when a part of the service can work no more, with the reason
 
 
 @contextlib.contextmanager
-def service(
-    settings: Settings, session: Future[SparkSession], scratch: Path, watch: Watch = UNWATCHED
-) -> Iterator[Service]:
+def service(settings: Settings, session: Future[SparkSession], scratch: Path) -> Iterator[Service]:
     """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again."""
-    with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
-        gateway = open_gateway(GATEWAY, settings, registry)
+    with (
+        contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
+        contextlib.closing(MemoryBus()) as bus,
+    ):
+        gateway = open_gateway(GATEWAY, settings, registry, bus)
+        fence, shards = _enlisted(registry, PIPELINE), range(settings.pipeline.shards)
+        checkpoint = Home(settings.home).checkpoint(PIPELINE, shards)
+        workplace = Workplace(session, scratch, checkpoint)
+        worker = Worker(pipeline_node(settings, shards, registry, bus, fence=fence, workplace=workplace))
+        coordinator = Coordinator(registry, bus, _enlisted(registry, LEADER))
+        stopping, trouble = threading.Event(), Future[None]()
+        tidying = functools.partial(keep_tidy, gateway, stopping)
+        stop = [stopping.set, worker.stop, coordinator.stop]
         try:
-            worker = Worker(PIPELINE, registry, Home(settings.home), session, scratch, watch)
-            with _threads(worker, gateway), serving(gateway) as url:
-                gateway.nodes[:] = [_node(GATEWAY, "gateway", url), _node(PIPELINE, "pipeline", None)]
-                yield Service(url)
+            with (
+                working(worker.work, coordinator.run, tidying, stop=stop, trouble=trouble),
+                serving(gateway) as url,
+            ):
+                registry.report_node(_node(GATEWAY, "gateway", url, fence.epoch))
+                registry.report_node(_node(PIPELINE, "pipeline", None, fence.epoch))
+                yield Service(url, registry, trouble)
         finally:
             close_gateway(gateway)
 
 
-@contextlib.contextmanager
-def _threads(worker: Worker, gateway: Gateway) -> Iterator[None]:
-    threads = [
-        threading.Thread(target=worker.work, name=PIPELINE, daemon=True),
-        threading.Thread(target=keep_tidy, args=(gateway, worker.stopping), name="janitor", daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        worker.stopping.set()
-        if worker.session.done() and worker.session.exception() is None:
-            with contextlib.suppress(Py4JError, OSError):
-                worker.session.result().sparkContext.cancelAllJobs()
-            for thread in threads:
-                thread.join(_FINISHING_SECONDS)
+def _enlisted(registry: RegistryPort, name: str) -> Fence:
+    """A new life: whatever an earlier one still had in hand is ours now."""
+    return Fence(name, registry.enlist(name, uuid.uuid4().hex, _FOR_EVER_SECONDS))
 
 
-def _node(name: str, kind: str, url: str | None) -> Node:
-    return Node.model_validate(
-        {
-            "name": name,
-            "kind": kind,
-            "pid": os.getpid(),
-            "url": url,
-            "state": "alive",
-            "since": time.time(),
-            "epoch": None,
-            "leader": False,
-        }
-    )
+def _node(name: str, kind: NodeKind, url: str | None, epoch: int) -> NodeRecord:
+    return NodeRecord(name, kind, os.getpid(), url, "alive", time.time(), epoch)

@@ -3,6 +3,7 @@
 A service that cannot be had skips its tests on a developer's machine, and fails them where CI is set.
 """
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -17,7 +18,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from kopitiam.bus.memory import MemoryBus
+from kopitiam.bus.port import BusPort
+from kopitiam.bus.private_broker import PrivateBroker
 from kopitiam.registry import Registry, open_registry
+from rabbitmq_server import private_rabbitmq
 
 
 class Clock:
@@ -112,3 +117,42 @@ def put(registry: Registry) -> Callable[..., Any]:
         return registry.register_chunk(run, table, number, digest=digest, **sizes)
 
     return registered
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[PrivateBroker]:
+    with contextlib.ExitStack() as stack:
+        try:
+            broker = stack.enter_context(private_rabbitmq())
+        except Exception as error:
+            reason = f"no private RabbitMQ: {type(error).__name__}: {error}"
+            if os.environ.get("CI"):
+                pytest.fail(reason)
+            pytest.skip(reason)
+        yield broker
+
+
+@pytest.fixture
+def rabbit_node(rabbitmq: PrivateBroker) -> Iterator[Callable[..., BusPort]]:
+    """Connects one more node of the test's own fleet."""
+    from kopitiam.bus.rabbitmq import RabbitBus
+
+    fleet = f"test-{uuid.uuid4().hex[:12]}"
+    with contextlib.ExitStack() as stack:
+
+        def connected(url: str | None = None, **options: Any) -> BusPort:
+            bus = RabbitBus(url or rabbitmq.url, **{"prefix": fleet} | options)
+            stack.callback(bus.close)
+            return bus
+
+        yield connected
+
+
+@pytest.fixture(params=["memory", "rabbitmq"])
+def node(request: pytest.FixtureRequest) -> Iterator[Callable[[], BusPort]]:
+    """One more node each time it is called: a connection of its own, or all of them on one object."""
+    if request.param == "rabbitmq":
+        yield request.getfixturevalue("rabbit_node")
+    else:
+        with contextlib.closing(MemoryBus()) as bus:
+            yield lambda: bus

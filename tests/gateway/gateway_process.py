@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import closing
 
+from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import load_settings
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.janitor import keep_tidy
@@ -16,8 +17,11 @@ from kopitiam.registry import open_registry
 
 def main(name: str) -> None:
     settings, stopping = load_settings(), threading.Event()
-    with closing(open_registry(settings.registry.url, settings.home)) as registry:
-        gateway = open_gateway(name, settings, registry)
+    with (
+        closing(open_registry(settings.registry.url, settings.home)) as registry,
+        closing(MemoryBus()) as bus,
+    ):
+        gateway = open_gateway(name, settings, registry, bus)
         janitor = threading.Thread(target=keep_tidy, args=(gateway, stopping))
         janitor.start()
         try:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import httpx
 import psutil
 from gateway_client import GatewayClient, eventually
 
+from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import GatewaySection, PipelineSection, Settings
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.context import Gateway
@@ -33,14 +34,13 @@ class Served:
 def served(home: Path, shards: int = 1, name: str = "gateway-1", **limits: Any) -> Iterator[Served]:
     section = GatewaySection(listen="127.0.0.1:0", **limits)
     settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards))
-    registry = open_registry("sqlite", home)
-    gateway = open_gateway(name, settings, registry)
-    try:
-        with serving(gateway) as url:
-            yield Served(gateway, GatewayClient(url, home, verify=not section.tls_cert))
-    finally:
-        close_gateway(gateway)
-        registry.close()
+    with closing(open_registry("sqlite", home)) as registry, closing(MemoryBus()) as bus:
+        gateway = open_gateway(name, settings, registry, bus)
+        try:
+            with serving(gateway) as url:
+                yield Served(gateway, GatewayClient(url, home, verify=not section.tls_cert))
+        finally:
+            close_gateway(gateway)
 
 
 class GatewayProcess:

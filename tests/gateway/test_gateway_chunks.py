@@ -145,5 +145,5 @@ def test_a_run_is_sealed_with_its_last_table(client: GatewayClient, run: str) ->
 
 def test_a_run_that_is_being_answered_takes_nothing(shared, run: str) -> None:
     shared.client.seal(run)
-    shared.gateway.registry.claim_final(run, "pipeline-1")
+    shared.gateway.registry.open_barrier(run)
     assert shared.client.put(run).status_code == 410

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ import psycopg
 from gateway_client import GatewayClient, eventually, parquet_of
 from gateways import Served
 
-from kopitiam.contracts.api import Node
+from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import RunState
 from kopitiam.gateway.server import listen
 
@@ -107,19 +108,12 @@ def test_the_figures_move_with_the_work(serve) -> None:
 
 def test_nodes_are_listed_as_they_are_known(shared) -> None:
     assert shared.client.http.get("/api/v1/nodes").json() == []
-    known: dict[str, Any] = {
-        "name": "gateway-1",
-        "kind": "gateway",
-        "pid": 1,
-        "url": "http://x",
-        "state": "alive",
-    }
-    known |= {"since": 1.5, "epoch": None, "leader": False}
-    shared.gateway.nodes[:] = [Node(**known)]
+    known = NodeRecord("gateway-1", "gateway", 1, "http://x", "alive", since=1.5, epoch=7)
+    shared.gateway.registry.report_node(known)
     try:
-        assert shared.client.http.get("/api/v1/nodes").json() == [known]
+        assert shared.client.http.get("/api/v1/nodes").json() == [asdict(known)]
     finally:
-        shared.gateway.nodes.clear()
+        shared.gateway.registry.forget_node("gateway-1")
 
 
 def statuses(response: httpx.Response) -> Iterator[dict[str, Any]]:

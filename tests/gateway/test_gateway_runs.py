@@ -192,6 +192,7 @@ def test_answers_come_in_three_forms_once_published(shared, run: str) -> None:
     }
     for content, name in enumerate(files.values()):
         folder.joinpath(name).write_text(str(content))
+    registry.open_barrier(run)
     registry.publish_results(run, "a1", {"answers": {"1": 5}, "unmatched": {"stores": 2, "users": 1}})
 
     status = client.status(run)

@@ -1,39 +1,29 @@
-"""One Spark session for all tests here, tables written by hand, and results as multisets."""
+"""One Spark session for all tests here, tables written by hand, results as multisets, and pipelines."""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from chunked_sales import Rows, in_normal_form
+from pipelines import Pipeline
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kopitiam.client.chunks import read_chunks
-from kopitiam.client.folder import open_folder
-from kopitiam.contracts.money import to_units
-from kopitiam.contracts.tables import TABLES, Kind
-from kopitiam.landing.writer import encode
+from kopitiam.contracts.tables import TABLES
 from kopitiam.pipeline.session import SparkOptions, spark_session
 from kopitiam.pipeline.tables import spark_schema
 
-Rows = Sequence[tuple[Any, ...]]
 Multiset = Counter[tuple[Any, ...]]
 _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.maxMetadataStringLength": "10000",  # plans show their filters and columns in full
     # Otherwise the optimizer would answer by itself what is asked of hand-made rows.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
-}
-_CELLS: dict[Kind, Callable[[str], Any]] = {
-    Kind.MONEY: to_units,
-    Kind.INSTANT: lambda text: datetime.fromisoformat(text).replace(tzinfo=UTC),
-    Kind.DATE: date.fromisoformat,
 }
 
 
@@ -44,30 +34,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield coming.result()
 
 
-def in_normal_form(table: str, rows: Rows) -> pa.Table:
-    """Rows with their columns in declared order; amounts, times and dates as they are spelled in a CSV."""
-    columns = TABLES[table].columns
-    cells = [
-        {
-            column.name: _CELLS[column.kind](cell) if cell is not None and column.kind in _CELLS else cell
-            for column, cell in zip(columns, row, strict=True)
-        }
-        for row in rows
-    ]
-    return pa.Table.from_pylist(cells, schema=TABLES[table].schema)
-
-
 @pytest.fixture(scope="session")
-def normal_form() -> Callable[[str, Rows], pa.Table]:
-    return in_normal_form
+def table(spark: SparkSession) -> Callable[..., DataFrame]:
+    """`table("stores", [(1, "North")])` is a DataFrame as it is read from the landing of a run."""
 
-
-@pytest.fixture(scope="session")
-def table(spark: SparkSession) -> Callable[[str, Rows], DataFrame]:
-    """`table("stores", [(1, "North")])` is a DataFrame with the declared schema."""
-
-    def make(name: str, rows: Rows) -> DataFrame:
-        return spark.createDataFrame(in_normal_form(name, rows), spark_schema(TABLES[name]))
+    def make(name: str, rows: Rows, run: str = "run-1") -> DataFrame:
+        at_rest = in_normal_form(name, rows)
+        for folder, value, kind in (
+            ("table", name, pa.string()),
+            ("shard", 0, pa.int32()),
+            ("run", run, pa.string()),
+        ):
+            at_rest = at_rest.append_column(folder, pa.array([value] * len(rows), kind))
+        return spark.createDataFrame(at_rest, spark_schema(TABLES[name]))
 
     return make
 
@@ -92,45 +71,16 @@ def collected() -> Callable[[dict[str, DataFrame]], dict[str, Multiset]]:
     return collect
 
 
-class Landing:
-    """The chunk files of each table."""
+@pytest.fixture
+def make_pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
+    """A pipeline in `tmp_path`, or elsewhere; the same place again is its next life."""
+    made: list[Pipeline] = []
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.files: dict[str, list[Path]] = {name: [] for name in TABLES}
+    def make(path: Path = tmp_path / "home", **options: Any) -> Pipeline:
+        path.mkdir(exist_ok=True)
+        made.append(Pipeline(spark, path, **options))
+        return made[-1]
 
-    def add(self, name: str, number: int, rows: pa.Table) -> None:
-        file = self._path / f"table={name}" / f"chunk-{number:05d}.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(encode(TABLES[name], rows))
-        self.files[name].append(file)
-
-
-@pytest.fixture(scope="session")
-def land() -> Callable[[Path, dict[str, Rows]], dict[str, list[Path]]]:
-    """Puts hand-written tables at rest, one row a chunk; gives the files of each table."""
-
-    def write(path: Path, tables: dict[str, Rows]) -> dict[str, list[Path]]:
-        landing = Landing(path)
-        for name, rows in tables.items():
-            for number, row in enumerate(rows):
-                landing.add(name, number, in_normal_form(name, [row]))
-        return landing.files
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def tiny_landed(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """The tiny generated folder at rest, in chunks small enough that each large table has several."""
-    landing = Landing(tmp_path_factory.mktemp("landing"))
-    folder = open_folder(tiny_folder)
-    with ThreadPoolExecutor(1) as workers:
-        for name in TABLES:
-            for chunk in read_chunks(folder, name, workers, _refuse, chunk_rows=3000):
-                landing.add(name, chunk.number, chunk.rows)
-    return landing.files
-
-
-def _refuse(row: object) -> None:
-    raise AssertionError(f"generated data has a bad row: {row}")
+    yield make
+    for each in made:
+        each.registry.close()

@@ -51,7 +51,7 @@ def analyze(
     with AnalysisProgress(found.total_bytes) as progress:
         check_structure(found, progress.on_checked)
         options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
-        with private_client(settings, options, progress) as (client, session):
+        with private_client(settings, options) as (client, session):
             from kopitiam.cli.delivery import deliver
 
             run = client.open_run(**questions.to_dict())

@@ -9,7 +9,10 @@ import typer
 from kopitiam import __version__
 from kopitiam.cli.analyze import analyze
 from kopitiam.cli.bench import bench
+from kopitiam.cli.cluster import cluster_app
 from kopitiam.cli.generate import generate
+from kopitiam.cli.node import node_app
+from kopitiam.cli.nodes import gateway, monitor, pipeline
 from kopitiam.cli.runs import cancel, results, runs, status
 from kopitiam.cli.serve import serve
 from kopitiam.cli.signals import Terminated, raise_on_sigterm
@@ -30,6 +33,10 @@ app = typer.Typer(
 )
 for command in (analyze, serve, submit, runs, status, results, cancel, generate, verify, bench, warm):
     app.command()(command)
+for node in (gateway, pipeline, monitor):
+    app.command(rich_help_panel="Nodes of a fleet")(node)
+app.add_typer(node_app, name="node", rich_help_panel="Nodes of a fleet")
+app.add_typer(cluster_app, name="cluster", rich_help_panel="Nodes of a fleet")
 
 
 INTERRUPTED = 130

@@ -30,6 +30,13 @@ def deliver(run: RunHandle, out: Path | None, as_json: bool) -> None:
         _show(run.id, Path(scratch), None, as_json)
 
 
+def deliver_provisional(run: RunHandle, as_json: bool) -> None:
+    """Shows the answers to what has come so far."""
+    with tempfile.TemporaryDirectory(prefix="kopitiam-") as scratch:
+        run.download_provisional(scratch, forms=("parquet",))
+        _show(run.id, Path(scratch), None, as_json)
+
+
 def _show(run: str, folder: Path, out: Path | None, as_json: bool) -> None:
     answers = DownloadedAnswers(folder)
     delivered = _Delivered(answers, answers.summary)

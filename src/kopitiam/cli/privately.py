@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from kopitiam.cli.progress import AnalysisProgress
     from kopitiam.client.client import Client
     from kopitiam.pipeline.session import SparkOptions
 
 
 @contextlib.contextmanager
 def private_client(
-    settings: Settings, options: "SparkOptions", progress: "AnalysisProgress | None" = None
+    settings: Settings, options: "SparkOptions"
 ) -> "Iterator[tuple[Client, Future[SparkSession]]]":
     """A client, and the session behind it. Spark takes longest to start: it starts before all else loads."""
     from kopitiam.pipeline.session import spark_session
@@ -32,8 +31,6 @@ def private_client(
         spark_session(options, scratch) as session,
     ):
         from kopitiam.embedded import private_service
-        from kopitiam.pipeline.worker import UNWATCHED, Watch
 
-        watch = Watch(progress.on_step, progress.on_tasks) if progress else UNWATCHED
-        with private_service(settings, session, Path(home), scratch, watch) as client:
+        with private_service(settings, session, Path(home), scratch) as client:
             yield client, session

@@ -23,10 +23,8 @@ from rich.text import Text
 
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import RunStatus
-from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
 
-_STEPS = 4  # the questions
 _WIDEST = max(map(len, TABLES))
 _QUIET_SECONDS = 10.0
 
@@ -83,8 +81,7 @@ class AnalysisProgress(_Bars):
         self._tables: dict[str, int] = {}
         self._checking = self._progress.add_task("Checking", total=total_bytes)
         self._reading = self._progress.add_task("Reading ", total=total_bytes)
-        self._spark = self._progress.add_task("Spark   ", total=_STEPS, step="starting", start=False)
-        self._steps = 0
+        self._spark = self._progress.add_task("Spark   ", total=None, step="starting", start=False)
 
     def on_checked(self, count: int) -> None:
         self._progress.advance(self._checking, count)
@@ -93,17 +90,9 @@ class AnalysisProgress(_Bars):
         self._tables[seen.table] = seen.bytes_read
         self._progress.update(self._reading, completed=sum(self._tables.values()))
 
-    def on_step(self, step: str) -> None:
-        self._progress.start_task(self._spark)
-        self._progress.update(self._spark, step=step, completed=self._steps)
-        self._steps += 1
-
     def on_status(self, status: RunStatus) -> None:
-        if not self._steps and status.state != RunState.OPEN:
-            self._progress.start_task(self._spark)
-
-    def on_tasks(self, done: int, total: int) -> None:
-        self._progress.update(self._spark, completed=self._steps - 1 + done / max(total, 1))
+        self._progress.start_task(self._spark)
+        _show_stages(self._progress, self._spark, status)
 
 
 class SubmitProgress(_Bars):
@@ -128,11 +117,7 @@ class SubmitProgress(_Bars):
     def on_status(self, status: RunStatus) -> None:
         if self._pipeline is None:
             self._pipeline = self._progress.add_task("Pipeline".ljust(_WIDEST), step="", total=None)
-        shards = [shard for stage in status.stages.values() for shard in stage.values()]
-        expected = sum(shard.expected or 0 for shard in shards)
-        done = sum(shard.processed for shard in shards)
-        step = f"{done:,} of {expected:,} chunks · {status.state}" if expected else status.state
-        self._progress.update(self._pipeline, total=expected or None, completed=done, step=step)
+        _show_stages(self._progress, self._pipeline, status)
 
     def on_trouble(self, trouble: str) -> None:
         """Several threads may wait for the same gateway: a line now and then is enough."""
@@ -143,3 +128,12 @@ class SubmitProgress(_Bars):
     def say(self, line: str) -> None:
         """A line that stays, above the bars."""
         self._progress.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_stages(progress: Progress, task: TaskID, status: RunStatus) -> None:
+    """Chunks through all stages: the one figure that grows steadily until the answers are there."""
+    shards = [shard for stage in status.stages.values() for shard in stage.values()]
+    expected = sum(shard.expected or 0 for shard in shards)
+    done = sum(shard.processed for shard in shards)
+    step = f"{done:,} of {expected:,} chunks through stages · {status.state}"
+    progress.update(task, total=expected, completed=done, step=step)

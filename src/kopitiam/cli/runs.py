@@ -61,6 +61,9 @@ def runs(
 def status(
     run: Run,
     *,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Show the answers so far, provisional until it is done.")
+    ] = False,
     server: Server = DEFAULT_SERVER,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
@@ -68,10 +71,24 @@ def status(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far a run has come."""
+    """Show how far a run has come.
+
+    Examples:
+
+      kopi status RUN
+
+      kopi status RUN --answers      what the answers are so far, and how many rows they cover
+    """
     load_settings(config)
     with connected(server, token, authority, patience) as client:
-        found = client.run(run).status()
+        handle = client.run(run)
+        found = handle.status()
+        if answers:
+            from kopitiam.cli.delivery import deliver_provisional
+
+            require_hope(found)
+            deliver_provisional(handle, as_json)
+            return
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:

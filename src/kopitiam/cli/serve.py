@@ -1,15 +1,13 @@
 """`kopi serve`: the embedded service for several clients."""
 
 import json
-import logging
 import os
-import sys
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kopitiam.cli.logs import set_up_logs
 from kopitiam.cli.options import Config, Json
 from kopitiam.cli.signals import Terminated
 from kopitiam.contracts.config import load_settings
@@ -34,6 +32,7 @@ def serve(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what goes on, Spark included.")
     ] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines instead of text.")] = False,
 ) -> None:
     """Take uploads from many clients and answer them: gateway and pipeline in one process.
 
@@ -46,11 +45,7 @@ def serve(
       kopi serve --home /srv/kopitiam --host 0.0.0.0 --port 8440
     """
     settings = load_settings(config).changed(home=home, host=host, port=port)
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    set_up_logs("serve", is_verbose=verbose, as_json=log_json)
     from kopitiam.landing.ownership import owned
     from kopitiam.pipeline.session import SparkOptions, spark_session
     from kopitiam.service import service
@@ -67,7 +62,7 @@ def serve(
             else:
                 typer.echo(f"Kopitiam serves at {served.url}, home {settings.home}")
             session.result()  # without Spark there is nothing to serve
-            threading.Event().wait()
+            served.trouble.result()
     except Terminated:
         if not as_json:
             typer.echo("Kopitiam has closed")

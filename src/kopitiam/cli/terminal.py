@@ -113,6 +113,14 @@ def _show_account(console: Console, summary: Summary, examples: Sequence[Rejecte
 
 def _account_line(summary: Summary) -> str:
     unmatched = ", ".join(f"{count} {name}" for name, count in summary.unmatched.items() if count)
+    coverage = summary.coverage
+    if coverage is not None:
+        whole = (
+            f"the {coverage.durable:,} that have come"
+            if coverage.expected is None
+            else f"{coverage.expected:,}"
+        )
+        return f"provisional: {coverage.processed:,} rows of {whole} ({coverage.share:.0%})"
     return (
         f"{summary.read:,} rows read = {summary.used:,} used + {summary.rejected:,} rejected"
         f" · unmatched ids: {unmatched or 'none'} · {summary.seconds:.1f} s"

@@ -68,8 +68,9 @@ class Calls:
     def result(self, run: str, file: str) -> bytes:
         return self.transport.call("GET", f"{_path(run)}/results/{file}").content
 
-    def fetch_result(self, run: str, file: str, target: Path) -> None:
-        self.transport.fetch(f"{_path(run)}/results/{file}", target)
+    def fetch_result(self, run: str, file: str, target: Path, provisional: bool = False) -> None:
+        query = "?provisional=true" if provisional else ""
+        self.transport.fetch(f"{_path(run)}/results/{file}{query}", target)
 
     def fetch_rejected(self, run: str, target: Path) -> None:
         self.transport.fetch(f"{_path(run)}/rejected.csv", target)

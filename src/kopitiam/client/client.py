@@ -22,7 +22,7 @@ from kopitiam.contracts.errors import ConfigError, RunFailed, RunOver
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import RunState
 
-_FIRST_POLL, _SLOWEST_POLL = 0.1, 1.0
+_FIRST_POLL, _SLOWEST_POLL = 0.1, 0.3
 _PAGE = 50
 
 
@@ -71,6 +71,10 @@ class RunHandle:
     def download(self, out: str | Path, forms: tuple[str, ...] = FORMS) -> None:
         """Every answer as CSV, JSON and Parquet, the summary, and the rejected rows if there are any."""
         download(self._calls, self.id, Path(out), forms)
+
+    def download_provisional(self, out: str | Path, forms: tuple[str, ...] = FORMS) -> None:
+        """The answers to what has come so far; the summary says how many rows that is."""
+        download(self._calls, self.id, Path(out), forms, provisional=True)
 
     def cancel(self) -> RunStatus:
         """Ends the run by force; what was sent is removed."""

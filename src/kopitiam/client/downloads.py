@@ -19,25 +19,27 @@ from kopitiam.contracts.errors import InputError, RunNotFound, ServiceError
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.tables import Rejected
 from kopitiam.results.forms import REJECTED_FILE, SUMMARY_FILE
-from kopitiam.results.summary import RowCount, Summary
+from kopitiam.results.summary import Coverage, RowCount, Summary
 
 FORMS = ("csv", "json", "parquet")
 _BATCH_ROWS = 65_536
 _EXAMPLES = 5
 
 
-def download(calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
+def download(
+    calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS, *, provisional: bool = False
+) -> None:
     """Each file appears when it is whole; the summary comes last: where it stands, all the others do too."""
     require_writable(out)
     for stale in (SUMMARY_FILE, REJECTED_FILE):
         (out / stale).unlink(missing_ok=True)
     for answer in ANSWERS.values():
         for form in forms:
-            calls.fetch_result(run, f"{answer.name}.{form}", out / _file(answer.name, form))
+            calls.fetch_result(run, f"{answer.name}.{form}", out / _file(answer.name, form), provisional)
     if calls.status(run).rejected:
         with suppress(RunNotFound):  # they were counted, and never sent
             calls.fetch_rejected(run, out / REJECTED_FILE)
-    calls.fetch_result(run, SUMMARY_FILE, out / SUMMARY_FILE)
+    calls.fetch_result(run, SUMMARY_FILE, out / SUMMARY_FILE, provisional)
 
 
 def require_writable(out: Path) -> None:
@@ -105,4 +107,5 @@ def _summary(read: dict[str, Any]) -> Summary:
         dict(read["unmatched"]),
         dict(read["answers"]),
         float(read["seconds"]),
+        Coverage(**read["coverage"]) if "coverage" in read else None,
     )

@@ -121,3 +121,4 @@ class Node(_Message):
     since: float
     epoch: int | None
     leader: bool
+    alarm: str | None = None  # reviving it did not help

@@ -3,9 +3,17 @@
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -14,9 +22,11 @@ from pydantic_settings import (
 )
 
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.questions import Questions
 
 DEFAULT_FILE = Path("kopitiam.toml")
+NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
 class _Section(BaseModel):
@@ -25,6 +35,10 @@ class _Section(BaseModel):
 
 class RegistrySection(_Section):
     url: str = "sqlite"
+
+
+class BusSection(_Section):
+    url: str = "memory"
 
 
 class GatewaySection(_Section):
@@ -57,11 +71,52 @@ class GatewaySection(_Section):
 
 class PipelineSection(_Section):
     shards: int = Field(1, ge=1, le=1024)
+    max_chunks_per_batch: int = Field(32, ge=1)
+    max_bytes_per_batch: int = Field(1 << 30, ge=1)
 
 
 class SparkSection(_Section):
     master: str = "local[*]"
     conf: dict[str, str] = {}
+
+
+class MonitorSection(_Section):
+    heartbeat_seconds: float = Field(2, gt=0)
+    timeout_seconds: float = Field(20, gt=0)  # without a heartbeat: dead
+    revive: str = "kopi node start {node} --config {config}"
+    revive_limit: int = Field(5, ge=0)  # attempts in a row, then an alarm
+
+    @model_validator(mode="after")
+    def _can_hear_in_time(self) -> "MonitorSection":
+        if self.timeout_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError("timeout_seconds: want at least two heartbeats")
+        return self
+
+
+class NodesSection(_Section):
+    """The fleet. Ids of monitors grow in the order in which they are named: the last one alive leads."""
+
+    gateways: tuple[NodeName, ...] = ("gateway-1",)
+    pipelines: dict[NodeName, tuple[int, ...]] = {"pipeline-1": (0,)}
+    monitors: tuple[NodeName, ...] = ("monitor-1", "monitor-2", "monitor-3")
+    services: tuple[NodeName, ...] = ()  # run by `kopi cluster` on this machine
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> "NodesSection":
+        names = [*self.gateways, *self.pipelines, *self.monitors, *self.services]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{', '.join(twice)}: a name stands for one node only")
+        return self
+
+    @property
+    def kinds(self) -> dict[str, NodeKind]:
+        """Every node that is watched, by name."""
+        return {
+            **dict.fromkeys(self.gateways, "gateway"),
+            **dict.fromkeys(self.pipelines, "pipeline"),
+            **dict.fromkeys(self.monitors, "monitor"),
+            **dict.fromkeys(self.services, "service"),
+        }
 
 
 class QuestionsSection(_Section):
@@ -81,9 +136,12 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path("~/.kopitiam"), validate_default=True)
     registry: RegistrySection = RegistrySection()
+    bus: BusSection = BusSection()
     gateway: GatewaySection = GatewaySection()
     pipeline: PipelineSection = PipelineSection()
     spark: SparkSection = SparkSection()
+    monitor: MonitorSection = MonitorSection()
+    nodes: NodesSection = NodesSection()
     questions: QuestionsSection = QuestionsSection()
 
     def changed(
@@ -104,6 +162,7 @@ class Settings(BaseSettings):
             update={
                 "home": home,
                 "registry": RegistrySection(),
+                "bus": BusSection(),
                 "gateway": GatewaySection(listen="127.0.0.1:0", tokens={"analyst": SecretStr(token)}),
             }
         )

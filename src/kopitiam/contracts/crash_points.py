@@ -18,6 +18,21 @@ POINTS = {
     "chunk.named": "the file is under its name, the folder not yet synced",
     "chunk.durable": "file and folder are on disk, the registry does not know",
     "chunk.registered": "the registry has committed, the client has not heard",
+    "batch.begun": "Spark has written down what a batch is about, nothing of it is read",
+    "batch.read": "the batch knows its chunks, nothing is computed",
+    "batch.written": "the partials are written, the registry does not know",
+    "batch.committed": "partials, counters and positions are committed, Spark's checkpoint does not know",
+    "batch.checkpointed": "Spark's checkpoint knows that the batch is done, the next one begins",
+    "merge.written": "partials are merged into a new one, the registry knows the old ones",
+    "merge.committed": "the registry knows the merged partial, the old ones are still on disk",
+    "barrier.decided": "the barrier is to be opened, the registry does not know",
+    "barrier.opened": "the registry knows that the barrier is open, no pipeline has heard",
+    "barrier.forwarded": "a pipeline has been told to make the answers",
+    "final.claimed": "the final step has its maker, nothing is made",
+    "results.written": "the answers are on disk, not published",
+    "results.published": "the registry has the answers, what led to them is still there",
+    "cleanup.files": "the files of a finished run are gone, its rows in the registry are not",
+    "cleanup.done": "nothing is left of a finished run but its answers",
 }
 
 _lock = threading.Lock()

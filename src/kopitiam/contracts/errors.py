@@ -16,9 +16,11 @@ KopitiamError
 │   ├── TooManyRuns          the owner has as many open runs as allowed
 │   └── AlreadyPublished     another attempt has published this run's answers
 ├── StaleEpoch           1   a lease was lost: whoever wrote under it must stop
+├── ForeignCheckpoint    1   a stream's checkpoint does not follow from what the registry knows
 └── ServiceError         3   a service that Kopitiam depends on
     └── Unavailable          unreachable, full, locked or read-only: worth trying again later
-        └── RegistryUnavailable
+        ├── RegistryUnavailable
+        └── BusUnavailable
 """
 
 
@@ -88,6 +90,10 @@ class StaleEpoch(KopitiamError):
     pass
 
 
+class ForeignCheckpoint(KopitiamError):
+    pass
+
+
 class ServiceError(KopitiamError):
     exit_code = 3
 
@@ -97,4 +103,8 @@ class Unavailable(ServiceError):
 
 
 class RegistryUnavailable(Unavailable):
+    pass
+
+
+class BusUnavailable(Unavailable):
     pass

@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
+from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.gateway import problems
 from kopitiam.gateway.access import Access
@@ -22,14 +23,14 @@ from kopitiam.registry.port import RegistryPort
 _EXAMINERS = max(2, os.cpu_count() or 1)
 
 
-def open_gateway(name: str, settings: Settings, registry: RegistryPort) -> Gateway:
+def open_gateway(name: str, settings: Settings, registry: RegistryPort, bus: BusPort) -> Gateway:
     """Takes up its own incoming folder; what an earlier life left there was never acknowledged."""
     home, metrics = Home(settings.home), Metrics()
     shutil.rmtree(home.incoming / name, ignore_errors=True)
     make_folder(home.incoming / name)
     intake = Intake(home, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
     access, admission = Access(settings.gateway), Admission(settings.gateway.max_bodies)
-    return Gateway(name, settings, home, registry, intake, access, admission, metrics)
+    return Gateway(name, settings, home, registry, bus, intake, access, admission, metrics)
 
 
 def close_gateway(gateway: Gateway) -> None:

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
-from kopitiam.contracts.api import Node, TableName
+from kopitiam.bus.port import BusPort
+from kopitiam.contracts.api import TableName
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.runs import Run, RunState
@@ -30,11 +31,11 @@ class Gateway:
     settings: Settings
     home: Home
     registry: RegistryPort
+    bus: BusPort
     intake: Intake
     access: Access
     admission: Admission
     metrics: Metrics
-    nodes: list[Node] = field(default_factory=list)
 
     def renewed(self, run: Run) -> Run:
         """Any call shows that the client lives."""
@@ -46,7 +47,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def keeping(self, run: Run) -> AsyncIterator[None]:
-        """Keeps the lease while a body comes in, however slowly."""
+        """Keeps the lease while a body comes in and is checked, however slowly."""
 
         async def renew() -> None:
             while True:

@@ -1,51 +1,51 @@
-"""What nobody else tidies: runs whose client is lost, answers past their time, files without a run."""
+"""What nobody else tidies: what ended runs left behind, answers past their time, files without a run."""
 
 import logging
-import shutil
 import threading
 import time
 
 from kopitiam.contracts.errors import KopitiamError, RunNotFound
-from kopitiam.contracts.runs import RunState, is_run_id
+from kopitiam.contracts.runs import Run, RunState, is_run_id
 from kopitiam.gateway.context import Gateway
-from kopitiam.landing.layout import Home
+from kopitiam.landing.tidying import remove_material, remove_run
 
 _ROUND_SECONDS = 2.0
 _SECONDS_PER_HOUR = 3600
+_SETTLING_SECONDS = 5.0  # whoever ended a run tidies up by itself, as a rule
 _log = logging.getLogger(__name__)
 
 
-def remove_files(home: Home, run: str) -> None:
-    """Landing first: whoever finds answers may still trust them."""
-    for folder in home.run_folders(run):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def tidy(gateway: Gateway) -> None:
-    """Force End for runs that nobody feeds any more, and the end of answers that were kept long enough."""
-    for run in gateway.registry.expired_runs():
-        lease = gateway.settings.gateway.lease_seconds
-        if gateway.registry.force_end(run.run, f"client lost for over {lease:g} s", only_if_expired=True):
-            _log.warning("run %s: Force End, client lost", run.run)
-            remove_files(gateway.home, run.run)
+    """What the end of a run left behind, and answers that were kept long enough."""
+    for run in gateway.registry.finished_before(time.time() - _SETTLING_SECONDS, with_chunks=True):
+        clear_away(gateway, run)
     kept = gateway.settings.gateway.keep_results_hours * _SECONDS_PER_HOUR
     for run in gateway.registry.finished_before(time.time() - kept):
-        remove_files(gateway.home, run.run)
+        remove_run(gateway.home, run.run)
         gateway.registry.forget_run(run.run)
 
 
+def clear_away(gateway: Gateway, run: Run) -> None:
+    """What led to the end of a run, where whoever ended it did not live to do it."""
+    if run.state is RunState.ENDED:
+        remove_run(gateway.home, run.run)
+    else:
+        published = gateway.registry.results(run.run)
+        kept = gateway.home.attempt(run.run, published.attempt) if published else None
+        remove_material(gateway.home, run.run, kept)
+    gateway.registry.forget_chunks(run.run)
+
+
 def sweep(gateway: Gateway) -> None:
-    """Files that a life cut short left behind: of runs ended, failed or forgotten."""
-    for run in filter(is_run_id, gateway.home.runs_on_disk()):
+    """Files that a life cut short left behind: of runs that are over or forgotten."""
+    for name in filter(is_run_id, gateway.home.runs_on_disk()):
         try:
-            state = gateway.registry.get_run(run).state
+            run = gateway.registry.get_run(name)
         except RunNotFound:
-            state = RunState.ENDED
-        if state is RunState.ENDED:
-            remove_files(gateway.home, run)
-        elif state.is_over:
-            for folder in gateway.home.landing_folders(run):
-                shutil.rmtree(folder, ignore_errors=True)
+            remove_run(gateway.home, name)
+            continue
+        if run.state.is_over:
+            clear_away(gateway, run)
 
 
 def keep_tidy(gateway: Gateway, stopping: threading.Event) -> None:

@@ -71,6 +71,12 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
+def sync_tree(folder: Path) -> None:
+    """Everything below it, and its own name."""
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        _sync(path)
+
+
 def sync_folder(folder: Path) -> None:
     """So that the names in it are on disk."""
     _sync(folder)

@@ -14,7 +14,7 @@ from kopitiam.pipeline.stages.maximizers import max_products, sum_tpv, top_custo
 
 @dataclass(frozen=True)
 class Partials:
-    """What chunks leave behind; the union of the partials of any chunks is the partials of all of them."""
+    """What chunks of any runs leave behind; those of some chunks, added up, are those of all of them."""
 
     large_sales: DataFrame
     products: DataFrame
@@ -26,7 +26,9 @@ def partials(transactions: DataFrame, items: DataFrame, questions: Questions) ->
     of_the_years = transactions.transform(filter_year(questions))
     in_hours = of_the_years.transform(filter_hour(questions))
     return Partials(
-        large_sales=in_hours.transform(filter_amount(questions)).select("transaction_id", "final_amount"),
+        large_sales=in_hours.transform(filter_amount(questions)).select(
+            "run", "transaction_id", "final_amount"
+        ),
         products=items.transform(filter_year(questions)).transform(agg_products),
         tpv=in_hours.transform(agg_tpv),
         purchases=of_the_years.transform(agg_purchases),

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,8 +25,14 @@ _FIXED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Otherwise rows are sorted by folder before they are written.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.scheduler.mode": "FAIR",  # a small final step beside a large batch
+    "spark.sql.streaming.pollingDelay": "100ms",
     # The driver lists a few folders quicker than a Spark job would.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # A mark in the folder of a batch would outlive the partials in it.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _MOST_MEMORY_MB = 4096
@@ -65,6 +72,7 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
 def _start(options: SparkOptions, workspace: Path) -> SparkSession:
     java = find_java()
     os.environ.update(java.environment)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # where the source of the stream is installed
     log = workspace / "spark.log"
     conf = SparkConf(loadDefaults=False).setAll(list(_settings(options, java, workspace).items()))
     with log.open("ab") as sink, warnings.catch_warnings():

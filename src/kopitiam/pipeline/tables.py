@@ -1,5 +1,6 @@
-"""The tables at rest as DataFrames, with declared schemas."""
+"""The tables at rest as DataFrames, with declared schemas; each row knows its run from its folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,15 +16,22 @@ _TYPES: dict[Kind, t.DataType] = {
     Kind.INSTANT: t.TimestampType(),
     Kind.DATE: t.DateType(),
 }
+# Said, not guessed: a run's id may well look like a number.
+_FOLDERS = (
+    t.StructField("table", t.StringType()),
+    t.StructField("shard", t.IntegerType()),
+    t.StructField("run", t.StringType()),
+)
 
 
 def spark_schema(table: Table) -> t.StructType:
-    return t.StructType([t.StructField(c.name, _TYPES[c.kind], c.is_optional) for c in table.columns])
+    columns = [t.StructField(c.name, _TYPES[c.kind], c.is_optional) for c in table.columns]
+    return t.StructType([*columns, *_FOLDERS])
 
 
-def read_table(spark: SparkSession, name: str, files: list[Path]) -> DataFrame:
+def read_table(spark: SparkSession, landing: Path, name: str, files: Sequence[Path]) -> DataFrame:
     """The table in exactly these Parquet files: what else lies beside them was never acknowledged."""
     schema = spark_schema(TABLES[name])
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*map(str, files))
+    return spark.read.schema(schema).option("basePath", str(landing)).parquet(*map(str, files))

@@ -1,127 +1,162 @@
-"""The pipeline at work: takes sealed runs one after the other, answers them, publishes the answers."""
+"""A pipeline at work: the stream of its shards, the final steps that fall to it, and what it is told.
 
+The bus brings END, BARRIER_FORWARD, wishes for provisional answers, and Force End. None of it is waited
+for: what is lost on the way, the monitors' leader finds in the registry and says again.
+"""
+
+import contextlib
 import logging
-import shutil
-import tempfile
 import threading
-import time
-import uuid
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from kopitiam.contracts.errors import IllegalTransition, KopitiamError, RunNotFound, RunOver, Unavailable
-from kopitiam.contracts.questions import ANSWERS, Questions
-from kopitiam.contracts.runs import Run, RunState
-from kopitiam.contracts.tables import TABLES
+from kopitiam.bus.port import BusPort
+from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.errors import KopitiamError, RunNotFound, StaleEpoch
+from kopitiam.contracts.messages import (
+    END_TOPICS,
+    FINAL_QUEUE,
+    PROVISIONAL_QUEUE,
+    BarrierForward,
+    ForceEnd,
+    Message,
+    ProvisionalWanted,
+    TableEnd,
+)
 from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import make_folder, sync_folder
-from kopitiam.pipeline.batch import answer
-from kopitiam.pipeline.progress import tasks_reported
-from kopitiam.registry.port import RegistryPort
-from kopitiam.results.answers import AnswerSet
-from kopitiam.results.forms import write_forms
-from kopitiam.results.summary import RowCount, Summary
+from kopitiam.landing.tidying import remove_material
+from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.compaction import Compaction
+from kopitiam.pipeline.failures import tag_of
+from kopitiam.pipeline.finalize import Finalizer
+from kopitiam.pipeline.reporting import report, report_answers
+from kopitiam.pipeline.source import LogBounds
+from kopitiam.pipeline.stream import Stream
+from kopitiam.registry.port import Fence, RegistryPort
 
-_LOOK_SECONDS = 0.2
+_AT_ONCE = 2  # final steps; a small run need not wait for a large one
+_FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Who wants to be told how it goes; the default is nobody."""
+class PipelineNode:
+    """What a pipeline is given by whoever composes it."""
 
-    on_step: Callable[[str], None] = lambda _: None
-    on_tasks: Callable[[int, int], None] = lambda _done, _all: None
-
-
-UNWATCHED = Watch()
-
-
-@dataclass(frozen=True)
-class Worker:
     name: str
     registry: RegistryPort
+    connect: Callable[[], RegistryPort]  # another registry of the same place, in another process
+    bus: BusPort
     home: Home
     session: Future[SparkSession]
     scratch: Path
-    watch: Watch = UNWATCHED
-    stopping: threading.Event = field(default_factory=threading.Event)
+    checkpoint: Path
+    bounds: LogBounds
+    fence: Fence
+
+
+class Worker:
+    def __init__(self, node: PipelineNode) -> None:
+        self.node = node
+        self.stopping = threading.Event()
+        self._in_hand: set[str] = set()
+        self._lock = threading.Lock()
+        self._steps = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="final-step")
 
     def work(self) -> None:
-        """Until told to stop. A run in hand then is taken up again by the next life of this worker."""
-        while not self.stopping.wait(_LOOK_SECONDS):
-            try:
-                for run in self.registry.runs_in(RunState.SEALED, RunState.FINAL):
-                    if self.stopping.is_set():
-                        return
-                    self._take(run)
-            except Unavailable as error:
-                _log.warning("registry: %s", error)
+        """Until told to stop; `StaleEpoch` if another life of this pipeline has taken over."""
+        node = self.node
+        if node.session.exception() is not None:
+            return  # whoever started it is told
+        spark = node.session.result()
+        work = BatchWork(node.name, spark, node.registry, node.home, self.stopping)
+        self._finalizer = Finalizer(work, node.fence, node.scratch)
+        self._compaction = Compaction(work, node.fence)
+        stream = Stream(work, node.connect, node.bounds, node.checkpoint, node.fence, self._on_committed)
+        with self._listening():
+            stream.run()
 
-    def _take(self, run: Run) -> None:
+    def stop(self) -> None:
+        """Running jobs are cancelled; what they were for is handed to the next life."""
+        self.stopping.set()
+        self._steps.shutdown(wait=False, cancel_futures=True)
+        if self.node.session.done() and self.node.session.exception() is None:
+            with contextlib.suppress(Py4JError, OSError):
+                self.node.session.result().sparkContext.cancelAllJobs()
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        bus = self.node.bus
+        subscriptions = [
+            bus.subscribe(END_TOPICS, self._on_end),
+            bus.consume(FINAL_QUEUE, self._on_forward),
+            bus.consume(PROVISIONAL_QUEUE, self._on_wanted),
+            bus.listen(self._on_force_end),
+        ]
         try:
-            if not self.registry.claim_final(run.run, self.name):
+            yield
+        finally:
+            for subscription in subscriptions:
+                subscription.cancel()
+
+    def _on_committed(self, batch: Batch) -> None:
+        """Merging comes before telling: behind the barrier nothing is merged any more."""
+        tables: dict[str, set[str]] = defaultdict(set)
+        for each in batch.processed:
+            tables[each.run].add(each.table)
+        for run in batch.runs:
+            self._compaction.compact(run)
+        for run, seen in tables.items():
+            report(self.node.bus, self.node.registry, run, seen, batch.spans)
+
+    def _on_end(self, message: Message) -> None:
+        """The last chunks may have been processed before their END came."""
+        if isinstance(message, TableEnd):
+            report(self.node.bus, self.node.registry, message.run, [message.table], self.node.bounds.shards)
+
+    def _on_forward(self, message: Message) -> None:
+        if isinstance(message, BarrierForward):
+            self._take_up(f"final {message.run}", lambda: self._finish(message.run))
+
+    def _on_wanted(self, message: Message) -> None:
+        if isinstance(message, ProvisionalWanted):
+            self._take_up(f"provisional {message.run}", lambda: self._finalizer.provide(message.run))
+
+    def _on_force_end(self, message: Message) -> None:
+        if isinstance(message, ForceEnd):
+            for run in message.runs:
+                self.node.session.result().sparkContext.cancelJobsWithTag(tag_of(run))
+                remove_material(self.node.home, run)
+
+    def _finish(self, run: str) -> None:
+        rows = self._finalizer.finish(run)
+        if rows is not None:
+            report_answers(self.node.bus, run, rows)
+
+    def _take_up(self, what: str, step: Callable[[], None]) -> None:
+        """Off the bus's thread, and not twice at once."""
+        with self._lock:
+            if what in self._in_hand or self.stopping.is_set():
                 return
-            self._answer(run)
-        except (RunOver, RunNotFound, IllegalTransition):
-            _log.info("run %s is over, its answers are not wanted", run.run)
-        except Unavailable:
-            raise  # the run stays claimed, and is tried again
+            self._in_hand.add(what)
+        self._steps.submit(self._do, what, step)
+
+    def _do(self, what: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (RunNotFound, StaleEpoch) as error:
+            _log.info("%s: %s", what, error)
         except KopitiamError as error:
-            self._fail(run, str(error))
-        except Exception as error:
-            if self.stopping.is_set():
-                return
-            _log.exception("run %s", run.run)
-            self._fail(run, f"{type(error).__name__}: {error}")
-
-    def _answer(self, run: Run) -> None:
-        attempt = self.home.attempt(run.run, uuid.uuid4().hex)
-        figures = self.registry.figures(run.run)
-        files = {name: self._chunk_files(run, name) for name in TABLES}
-        questions = Questions.from_dict(run.questions)
-        with tempfile.TemporaryDirectory(prefix=f"run-{run.run}-", dir=self.scratch) as scratch:
-            spark = self.session.result()
-            with tasks_reported(spark, self.watch.on_tasks):
-                answers = AnswerSet(answer(spark, files, questions, Path(scratch), self.watch.on_step))
-            summary = Summary(
-                questions,
-                {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
-                answers.unmatched(),
-                {name: answers.rows(name) for name in ANSWERS},
-                time.time() - run.created_at,
-            )
-            make_folder(attempt)
-            try:
-                write_forms(attempt, answers, summary)
-                sync_folder(attempt)
-                self.registry.publish_results(
-                    run.run, attempt.name.removeprefix("attempt="), summary.to_dict()
-                )
-            except KopitiamError:
-                shutil.rmtree(attempt, ignore_errors=True)
-                raise
-        self._clean_up(run, attempt)
-
-    def _chunk_files(self, run: Run, table: str) -> list[Path]:
-        chunks = self.registry.chunks(run.run, table)
-        return [self.home.chunk(run.run, table, chunk.shard, chunk.number) for chunk in chunks]
-
-    def _clean_up(self, run: Run, published: Path) -> None:
-        """The answers stay; what led to them goes, as do attempts of lives that were cut short."""
-        for folder in (*self.home.landing_folders(run.run), *published.parent.glob("attempt=*")):
-            if folder != published:
-                shutil.rmtree(folder, ignore_errors=True)
-        self.registry.forget_chunks(run.run)
-
-    def _fail(self, run: Run, error: str) -> None:
-        try:
-            self.registry.move(run.run, RunState.FAILED, error)
-        except (RunOver, RunNotFound, IllegalTransition):
-            return
-        for folder in self.home.landing_folders(run.run):
-            shutil.rmtree(folder, ignore_errors=True)
+            _log.warning("%s: %s", what, error)
+        except Exception:
+            if not self.stopping.is_set():
+                _log.exception("%s", what)
+        finally:
+            with self._lock:
+                self._in_hand.discard(what)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select, text
 
 from kopitiam.contracts.errors import RunOver, TableSealed
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, Span
-from kopitiam.registry.port import Registered
+from kopitiam.registry.records import Registered
 from kopitiam.registry.runs import get_run, locked
 from kopitiam.registry.schema import chunks, shard_counters
 
@@ -123,23 +123,27 @@ def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, .
     return tuple((row[0], row[1]) for row in connection.execute(query))
 
 
-def read_log(
-    connection: Connection, shard: int, after: int, max_chunks: int, max_bytes: int
-) -> list[LogEntry]:
+def log_head(connection: Connection, shard: int, after: int, max_chunks: int, max_bytes: int) -> int:
     query = (
-        select(*LOG_COLUMNS)
+        select(chunks.c.sequence, chunks.c.bytes)
         .where(chunks.c.shard == shard, chunks.c.sequence > after)
         .order_by(chunks.c.sequence)
-        .limit(max_chunks)
+        .limit(max(max_chunks, 1) + 1)
     )
-    entries: list[LogEntry] = []
-    size = 0
-    for row in connection.execute(query):
-        size += row.bytes
-        if entries and size > max_bytes:
-            break
-        entries.append(LogEntry(*row))
-    return entries
+    head, size = after, 0
+    for count, entry in enumerate(connection.execute(query)):
+        size += entry.bytes
+        if count > 0 and (count >= max_chunks or size > max_bytes):
+            return head
+        head = entry.sequence
+    return max(after, last_sequence(connection, shard))
+
+
+def read_span(connection: Connection, shard: int, after: int, upto: int) -> list[LogEntry]:
+    query = select(*LOG_COLUMNS).where(
+        chunks.c.shard == shard, chunks.c.sequence > after, chunks.c.sequence <= upto
+    )
+    return [LogEntry(*row) for row in connection.execute(query.order_by(chunks.c.sequence))]
 
 
 def last_sequence(connection: Connection, shard: int) -> int:

@@ -4,10 +4,10 @@ function is a part of a transaction.
 The row of a lease is never deleted, so that an epoch is never given twice.
 """
 
-from sqlalchemy import ColumnElement, Connection, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, update
 
 from kopitiam.contracts.errors import StaleEpoch
-from kopitiam.registry.port import Fence
+from kopitiam.registry.records import RANK_DIGITS, Fence
 from kopitiam.registry.schema import leases
 from kopitiam.registry.transactions import upsert
 
@@ -15,8 +15,7 @@ NOBODY = ""
 
 
 def acquire(connection: Connection, name: str, holder: str, ttl_seconds: float, now: float) -> int | None:
-    if not holder:
-        raise ValueError("a lease wants a holder")
+    _want_holder(holder)
     expires_at = now + ttl_seconds
     is_ours = and_(leases.c.holder == holder, leases.c.expires_at > now)
     taking = upsert(connection, leases).values(name=name, holder=holder, epoch=1, expires_at=expires_at)
@@ -34,8 +33,31 @@ def acquire(connection: Connection, name: str, holder: str, ttl_seconds: float, 
     return epoch
 
 
+def outrank(connection: Connection, name: str, ranked: str, ttl_seconds: float, now: float) -> int | None:
+    is_lower = func.substr(leases.c.holder, 1, RANK_DIGITS) <= ranked[:RANK_DIGITS]
+    query = select(leases.c.epoch).where(leases.c.name == name, leases.c.holder != ranked, is_lower)
+    if connection.scalar(query.with_for_update()) is not None:
+        return enlist(connection, name, ranked, ttl_seconds, now)
+    return acquire(connection, name, ranked, ttl_seconds, now)
+
+
+def enlist(connection: Connection, name: str, holder: str, ttl_seconds: float, now: float) -> int:
+    _want_holder(holder)
+    expires_at = now + ttl_seconds
+    taking = upsert(connection, leases).values(name=name, holder=holder, epoch=1, expires_at=expires_at)
+    epoch: int = connection.execute(
+        taking.on_conflict_do_update(
+            index_elements=[leases.c.name],
+            set_={"holder": holder, "expires_at": expires_at, "epoch": leases.c.epoch + 1},
+        ).returning(leases.c.epoch)
+    ).scalar_one()
+    return epoch
+
+
 def renew(connection: Connection, lease: Fence, holder: str, ttl_seconds: float, now: float) -> bool:
-    renewing = update(leases).where(_is_current(lease, now), leases.c.holder == holder)
+    """Also after it has run out, if nobody wanted it: the database itself may have been away."""
+    is_ours = and_(leases.c.name == lease.name, leases.c.epoch == lease.epoch, leases.c.holder == holder)
+    renewing = update(leases).where(is_ours)
     return connection.execute(renewing.values(expires_at=now + ttl_seconds)).rowcount == 1
 
 
@@ -59,3 +81,8 @@ def guard(connection: Connection, fence: Fence | None, now: float) -> None:
 
 def _is_current(lease: Fence, now: float) -> ColumnElement[bool]:
     return and_(leases.c.name == lease.name, leases.c.epoch == lease.epoch, leases.c.expires_at > now)
+
+
+def _want_holder(holder: str) -> None:
+    if not holder:
+        raise ValueError("a lease wants a holder")

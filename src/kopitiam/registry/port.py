@@ -6,61 +6,16 @@ when the database cannot do its part; if that happened while a commit was under 
 have been made: ask again, since every change is idempotent or refused the second time.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
+from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
+from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunFigures, RunState, Span, TableState
+from kopitiam.contracts.stages import ByTable
+from kopitiam.registry.records import Ended, Fence, Opened, Published, Registered, RunAccount
 
-EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
-
-
-@dataclass(frozen=True)
-class Opened:
-    run: Run
-    is_new: bool  # False: an earlier call with the same key opened it
-
-
-@dataclass(frozen=True)
-class Registered:
-    """`conflict`: another body is durable under this number, and `chunk` is that one."""
-
-    outcome: Literal["stored", "same", "conflict"]
-    chunk: ChunkRecord
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What END led to. The table is sealed, or nothing was changed and the figures say why not.
-
-    `conflict`: the table was sealed before, with other figures than those now asked for.
-    """
-
-    outcome: EndOutcome
-    chunks: int  # durable
-    rows: int
-    expected_chunks: int  # as END said
-    expected_rows: int
-    missing: tuple[Span, ...] = ()
-    extra: tuple[Span, ...] = ()
-
-    @property
-    def sealed(self) -> bool:
-        return self.outcome == "sealed"
-
-
-@dataclass(frozen=True)
-class Published:
-    attempt: str
-    figures: dict[str, Any]
-    published_at: float
-
-
-@dataclass(frozen=True)
-class Fence:
-    """A lease under which something is written: if its epoch is stale, `StaleEpoch` and no effect."""
-
-    name: str
-    epoch: int
+__all__ = ["Ended", "Fence", "Opened", "Published", "Registered", "RegistryPort", "RunAccount"]
 
 
 class RegistryPort(Protocol):
@@ -87,10 +42,14 @@ class RegistryPort(Protocol):
 
     def figures(self, run: str) -> RunFigures: ...
 
+    def account(self, run: str) -> RunAccount:
+        """Figures, expectations, progress and answers, all of one moment."""
+
     def table_states(self, run: str) -> dict[str, TableState]: ...
 
     def version(self, run: str) -> int:
-        """Grows with every change of the run or its tables, though not when its lease is renewed."""
+        """Grows with every change of the run, its tables or its progress, though not when its lease is
+        renewed or its answers are claimed."""
 
     def renew_lease(self, run: str, lease_seconds: float) -> None:
         """`RunOver` if the run is over."""
@@ -129,37 +88,89 @@ class RegistryPort(Protocol):
         run. `rejected` rows were set aside before they came into any chunk; they are counted once.
         Repeating it with the same figures is fine. `RunOver` if the run failed or was ended."""
 
-    def expectations(self, run: str) -> dict[str, dict[int, tuple[int, int]]]:
-        """For each sealed table and every shard, zero included: the chunks and rows to process."""
+    def expectations(self, run: str) -> ByTable:
+        """For each sealed table and every shard, zero included: what there is to process."""
 
-    def read_log(self, shard: int, after: int, max_chunks: int, max_bytes: int) -> list[LogEntry]:
+    def log_head(self, shard: int, after: int, max_chunks: int, max_bytes: int) -> int:
+        """How far a reader may go from `after`: to the last entry within the bounds, or, if they cut
+        nothing off, to the shard's last sequence, so that the holes of forgotten runs are passed over.
+        The first entry always fits, so that a reader always gets on."""
+
+    def read_span(self, shard: int, after: int, upto: int) -> list[LogEntry]:
         """Chunks in the order in which they became durable: whoever has seen a sequence number will
-        never see a smaller one appear. Numbers have no gaps but those of forgotten runs. The first
-        entry comes even if it is larger than `max_bytes`, so that a reader always gets on."""
+        never see a smaller one appear. Numbers have no gaps but those of forgotten runs."""
 
     def last_sequence(self, shard: int) -> int:
         """0 before the first chunk; never goes back, whatever is forgotten."""
 
+    # -- the stream
+
+    def positions(self, shards: Iterable[int]) -> dict[int, int]:
+        """Up to which sequence each shard has been processed and committed; 0 if never."""
+
+    def commit_batch(self, batch: Batch, fence: Fence | None = None) -> Committed:
+        """Positions move, counters are added to, partials are kept: all of it, once. A batch that was
+        committed before changes nothing, and is answered as it was the first time. `ForeignCheckpoint`
+        if it has other spans than then, does not begin where its shards stand, or goes beyond the log.
+        Runs that are over or gone are ignored; the version of the others grows."""
+
+    def progress(self, run: str) -> ByTable:
+        """What was processed, where anything was. It stays when the run is over."""
+
+    def partials(self, run: str) -> list[Partial]:
+        """By path."""
+
+    def replace_partials(
+        self, run: str, old: Iterable[str], new: Partial, fence: Fence | None = None
+    ) -> bool:
+        """The partial `new` stands for those with the paths `old`, which were merged into it; also True
+        if it does so already. False, and nothing changed, if one of them is not there, or if the run is
+        over or gone. The run's version stays: its partials still add up to the same."""
+
+    def partial_paths(self, prefix: str) -> set[str]:
+        """Of all runs: what is at rest under this prefix and not told here belongs to nobody."""
+
+    # -- barriers
+
+    def barrier_views(self) -> list[BarrierView]:
+        """Of all runs that are sealed or final, oldest first, all of one moment."""
+
+    def open_barrier(self, run: str, fence: Fence | None = None) -> bool:
+        """Sealed becomes final. False if it is final or done already; `RunOver` if it failed or was
+        ended, `IllegalTransition` if it is still open."""
+
     # -- answers
 
-    def claim_final(self, run: str, holder: str, fence: Fence | None = None) -> bool:
-        """Sealed becomes final, for one holder only; True again for the same one. `RunOver`,
-        `IllegalTransition` if the run is over or still open."""
+    def claim_final(self, run: str, claimant: Fence) -> bool:
+        """For one claimant only, as long as its lease is current; True again for the same one. Written
+        under the claimant's own fence. `RunOver` if the run is over, `IllegalTransition` if its barrier
+        has not opened."""
+
+    def unclaim(self, run: str, claimant: Fence) -> None:
+        """Hands the run back for others to claim. Nothing happens if it is not the claimant's."""
 
     def publish_results(
         self, run: str, attempt: str, figures: dict[str, Any], fence: Fence | None = None
     ) -> None:
-        """The run is done with this attempt's answers. The same attempt again changes nothing,
-        another one is refused: `AlreadyPublished`."""
+        """The run, which must be final, is done with this attempt's answers. The same attempt again
+        changes nothing, another one is refused: `AlreadyPublished`. With a fence, only whoever has
+        claimed the run may publish."""
 
     def results(self, run: str) -> Published | None: ...
 
+    def publish_provisional(self, run: str, attempt: str, figures: dict[str, Any]) -> bool:
+        """Takes the place of earlier ones. False, and no effect, if the run is over."""
+
+    def provisional(self, run: str) -> Published | None:
+        """The latest ones, also after the run is over."""
+
     # -- clean-up
 
-    def finished_before(self, moment: float) -> list[Run]: ...
+    def finished_before(self, moment: float, with_chunks: bool = False) -> list[Run]:
+        """Oldest first; `with_chunks`: only those whose chunks or partials are not forgotten yet."""
 
     def forget_chunks(self, run: str) -> None:
-        """Chunks and log entries go, figures stay. Only for a run that is over."""
+        """Chunks, log entries and partials go, figures and progress stay. Only for a run that is over."""
 
     def forget_run(self, run: str) -> bool:
         """Everything goes. False if it was gone already. Only for a run that is over."""
@@ -170,12 +181,30 @@ class RegistryPort(Protocol):
         """The epoch: the old one if the holder has the lease, a larger one if it was free or had
         expired. None while another holds it."""
 
+    def outrank(self, name: str, rank: int, holder: str, ttl_seconds: float) -> int | None:
+        """As `acquire_lease`, but a holder of a lower or the same rank is superseded. The holder to renew
+        it as is `ranked_holder(rank, holder)`."""
+
+    def enlist(self, name: str, holder: str, ttl_seconds: float) -> int:
+        """Takes the lease whoever has it, with the next epoch: a node's new life supersedes its old one,
+        which finds its epoch stale at its next write."""
+
     def renew(self, name: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
-        """False if the lease has expired or is another's: stop, and acquire it again."""
+        """False if it is another's: stop. One that has run out and that nobody took meanwhile is renewed."""
 
     def holds(self, name: str, epoch: int) -> bool: ...
 
     def release(self, name: str, holder: str, epoch: int) -> bool: ...
+
+    # -- nodes
+
+    def report_node(self, node: NodeRecord, fence: Fence | None = None) -> bool:
+        """False, and nothing changed, if a later life of this node has been reported."""
+
+    def nodes(self) -> list[NodeRecord]:
+        """By name."""
+
+    def forget_node(self, name: str) -> None: ...
 
     # -- health
 

@@ -2,13 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine
 
+from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
 from kopitiam.contracts.errors import RegistryUnavailable
+from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import (
     ChunkRecord,
     LogEntry,
@@ -19,16 +21,28 @@ from kopitiam.contracts.runs import (
     TableState,
     new_run_id,
 )
-from kopitiam.contracts.tables import TABLES
-from kopitiam.registry import chunks, leases, results, runs, tables
+from kopitiam.contracts.stages import ByTable
+from kopitiam.registry import (
+    barriers,
+    batches,
+    chunks,
+    leases,
+    nodes,
+    partials,
+    readiness,
+    results,
+    runs,
+    tables,
+    volumes,
+)
+from kopitiam.registry.checks import want_batch, want_counts, want_table
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.migrations import upgrade
-from kopitiam.registry.port import Ended, Fence, Opened, Published, Registered, RegistryPort
-from kopitiam.registry.schema import readiness
-from kopitiam.registry.transactions import Transactions, upsert
+from kopitiam.registry.port import RegistryPort
+from kopitiam.registry.records import Ended, Fence, Opened, Published, Registered, RunAccount, ranked_holder
+from kopitiam.registry.transactions import Transactions
 
 T = TypeVar("T")
-LARGEST = 2**63 - 1  # what the database can count
 
 
 def open_registry(url: str, home: Path, now: Callable[[], float] = time.time) -> "Registry":
@@ -36,6 +50,11 @@ def open_registry(url: str, home: Path, now: Callable[[], float] = time.time) ->
     engine = connect_engine(url, home)
     upgrade(engine)
     return Registry(engine, now)
+
+
+def connect_registry(url: str, home: Path) -> "Registry":
+    """One that somebody else has opened, and brought up to date, before."""
+    return Registry(connect_engine(url, home))
 
 
 class Registry(RegistryPort):
@@ -66,7 +85,7 @@ class Registry(RegistryPort):
         shards: int,
         max_open_runs: int | None = None,
     ) -> Opened:
-        _want_counts(other_shards=shards - 1)
+        want_counts(other_shards=shards - 1)
         now = self._now()
         wanted = Run(
             run=new_run_id(),
@@ -88,6 +107,9 @@ class Registry(RegistryPort):
 
     def figures(self, run: str) -> RunFigures:
         return self._read(lambda c: tables.figures(c, run))
+
+    def account(self, run: str) -> RunAccount:
+        return self._read(lambda c: tables.account(c, run))
 
     def table_states(self, run: str) -> dict[str, TableState]:
         return self._read(lambda c: tables.table_states(c, run))
@@ -122,52 +144,101 @@ class Registry(RegistryPort):
     def register_chunk(
         self, run: str, table: str, number: int, *, digest: str, rows: int, bytes: int, rejected: int
     ) -> Registered:
-        _want_table(table)
-        _want_counts(number=number, rows=rows, bytes=bytes, rejected=rejected)
+        want_table(table)
+        want_counts(number=number, rows=rows, bytes=bytes, rejected=rejected)
         wanted = ChunkRecord(table, number, digest, rows, bytes, rejected, shard=-1, sequence=-1)
         return self._write(lambda c: chunks.register(c, run, wanted, self._now()))
 
     def chunks(self, run: str, table: str) -> list[ChunkRecord]:
-        _want_table(table)
+        want_table(table)
         return self._read(lambda c: chunks.list_chunks(c, run, table))
 
     def durable_numbers(self, run: str, table: str) -> tuple[Span, ...]:
-        _want_table(table)
+        want_table(table)
         return self._read(lambda c: chunks.durable_numbers(c, run, table))
 
     def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
-        _want_table(table)
-        _want_counts(chunks=chunks, rows=rows, rejected=rejected)
+        want_table(table)
+        want_counts(chunks=chunks, rows=rows, rejected=rejected)
         return self._write(
             lambda c: tables.end_table(c, run, table, (chunks, rows), rejected=rejected, now=self._now())
         )
 
-    def expectations(self, run: str) -> dict[str, dict[int, tuple[int, int]]]:
-        return self._read(lambda c: tables.expectations(c, run))
+    def expectations(self, run: str) -> ByTable:
+        return self._read(lambda c: volumes.expectations(c, run))
 
-    def read_log(self, shard: int, after: int, max_chunks: int, max_bytes: int) -> list[LogEntry]:
-        return self._read(lambda c: chunks.read_log(c, shard, after, max_chunks, max_bytes))
+    def log_head(self, shard: int, after: int, max_chunks: int, max_bytes: int) -> int:
+        return self._read(lambda c: chunks.log_head(c, shard, after, max_chunks, max_bytes))
+
+    def read_span(self, shard: int, after: int, upto: int) -> list[LogEntry]:
+        return self._read(lambda c: chunks.read_span(c, shard, after, upto))
 
     def last_sequence(self, shard: int) -> int:
         return self._read(lambda c: chunks.last_sequence(c, shard))
 
+    # -- the stream
+
+    def positions(self, shards: Iterable[int]) -> dict[int, int]:
+        wanted = sorted(set(shards))
+        return self._read(lambda c: batches.positions(c, wanted))
+
+    def commit_batch(self, batch: Batch, fence: Fence | None = None) -> Committed:
+        want_batch(batch)
+        return self._write_fenced(fence, lambda c: batches.commit(c, batch))
+
+    def progress(self, run: str) -> ByTable:
+        return self._read(lambda c: volumes.progress(c, run))
+
+    def partials(self, run: str) -> list[Partial]:
+        return self._read(lambda c: partials.list_partials(c, run))
+
+    def replace_partials(
+        self, run: str, old: Iterable[str], new: Partial, fence: Fence | None = None
+    ) -> bool:
+        merged = frozenset(old)
+        if not merged or new.run != run:
+            raise ValueError(f"want partials of run {run} to replace, and a new one of the same run")
+        return self._write_fenced(fence, lambda c: partials.replace(c, run, merged, new))
+
+    def partial_paths(self, prefix: str) -> set[str]:
+        return self._read(lambda c: partials.paths_under(c, prefix))
+
+    # -- barriers
+
+    def barrier_views(self) -> list[BarrierView]:
+        return self._read(barriers.views)
+
+    def open_barrier(self, run: str, fence: Fence | None = None) -> bool:
+        return self._write_fenced(fence, lambda c: barriers.open_barrier(c, run, self._now()))
+
     # -- answers
 
-    def claim_final(self, run: str, holder: str, fence: Fence | None = None) -> bool:
-        return self._write_fenced(fence, lambda c: results.claim_final(c, run, holder))
+    def claim_final(self, run: str, claimant: Fence) -> bool:
+        return self._write_fenced(claimant, lambda c: results.claim_final(c, run, claimant, self._now()))
+
+    def unclaim(self, run: str, claimant: Fence) -> None:
+        self._write(lambda c: results.unclaim(c, run, claimant))
 
     def publish_results(
         self, run: str, attempt: str, figures: dict[str, Any], fence: Fence | None = None
     ) -> None:
-        self._write_fenced(fence, lambda c: results.publish(c, run, attempt, figures, self._now()))
+        self._write_fenced(
+            fence, lambda c: results.publish(c, run, attempt, figures, claimant=fence, now=self._now())
+        )
 
     def results(self, run: str) -> Published | None:
         return self._read(lambda c: results.get_results(c, run))
 
+    def publish_provisional(self, run: str, attempt: str, figures: dict[str, Any]) -> bool:
+        return self._write(lambda c: results.publish_provisional(c, run, attempt, figures, self._now()))
+
+    def provisional(self, run: str) -> Published | None:
+        return self._read(lambda c: results.get_provisional(c, run))
+
     # -- clean-up
 
-    def finished_before(self, moment: float) -> list[Run]:
-        return self._read(lambda c: runs.finished_before(c, moment))
+    def finished_before(self, moment: float, with_chunks: bool = False) -> list[Run]:
+        return self._read(lambda c: runs.finished_before(c, moment, with_chunks))
 
     def forget_chunks(self, run: str) -> None:
         self._write(lambda c: runs.forget_chunks(c, run))
@@ -180,6 +251,13 @@ class Registry(RegistryPort):
     def acquire_lease(self, name: str, holder: str, ttl_seconds: float) -> int | None:
         return self._write(lambda c: leases.acquire(c, name, holder, ttl_seconds, self._now()))
 
+    def outrank(self, name: str, rank: int, holder: str, ttl_seconds: float) -> int | None:
+        ranked = ranked_holder(rank, holder)
+        return self._write(lambda c: leases.outrank(c, name, ranked, ttl_seconds, self._now()))
+
+    def enlist(self, name: str, holder: str, ttl_seconds: float) -> int:
+        return self._write(lambda c: leases.enlist(c, name, holder, ttl_seconds, self._now()))
+
     def renew(self, name: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
         return self._write(lambda c: leases.renew(c, Fence(name, epoch), holder, ttl_seconds, self._now()))
 
@@ -189,37 +267,23 @@ class Registry(RegistryPort):
     def release(self, name: str, holder: str, epoch: int) -> bool:
         return self._write(lambda c: leases.release(c, Fence(name, epoch), holder, self._now()))
 
+    # -- nodes
+
+    def report_node(self, node: NodeRecord, fence: Fence | None = None) -> bool:
+        return self._write_fenced(fence, lambda c: nodes.report(c, node, self._now()))
+
+    def nodes(self) -> list[NodeRecord]:
+        return self._read(nodes.list_nodes)
+
+    def forget_node(self, name: str) -> None:
+        self._write(lambda c: nodes.forget(c, name))
+
     # -- health
 
     def check(self) -> None:
-        written = self._write(_write_readiness)
-        if self._read(_read_readiness) < written:
+        written = self._write(readiness.write)
+        if self._read(readiness.read) < written:
             raise RegistryUnavailable("registry: what was written is not there to be read")
 
     def close(self) -> None:
         self._engine.dispose()
-
-
-def _write_readiness(connection: Connection) -> int:
-    writing = upsert(connection, readiness).values(name="registry", checks=1)
-    checks: int = connection.execute(
-        writing.on_conflict_do_update(
-            index_elements=[readiness.c.name], set_={"checks": readiness.c.checks + 1}
-        ).returning(readiness.c.checks)
-    ).scalar_one()
-    return checks
-
-
-def _read_readiness(connection: Connection) -> int:
-    return connection.scalar(select(readiness.c.checks)) or 0
-
-
-def _want_table(table: str) -> None:
-    if table not in TABLES:
-        raise ValueError(f"no table {table!r}")
-
-
-def _want_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if not 0 <= count <= LARGEST:
-            raise ValueError(f"{name} {count}: want 0 to {LARGEST}")

@@ -1,9 +1,23 @@
 """Runs: opened, listed, moved from state to state, forgotten. Each function is a part of a transaction."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from kopitiam.contracts.errors import (
     IdempotencyConflict,
@@ -14,8 +28,8 @@ from kopitiam.contracts.errors import (
 )
 from kopitiam.contracts.runs import OVER, Run, RunState, can_move
 from kopitiam.contracts.tables import TABLES
-from kopitiam.registry.port import Opened
-from kopitiam.registry.schema import chunks, owners, run_tables, runs
+from kopitiam.registry.records import Opened
+from kopitiam.registry.schema import chunks, owners, partials, run_tables, runs
 from kopitiam.registry.transactions import upsert
 
 RUN_COLUMNS = tuple(
@@ -98,6 +112,14 @@ def locked(connection: Connection, run: str) -> Run:
     return _run(found)
 
 
+def locked_states(connection: Connection, names: Collection[str]) -> dict[str, RunState]:
+    """Of those that are there. They are locked in the order of their ids, whoever asks: two transactions
+    that want the same runs wait for each other, but never in a circle."""
+    query = select(runs.c.run, runs.c.state).where(runs.c.run.in_(sorted(names)))
+    found = connection.execute(query.order_by(runs.c.run).with_for_update())
+    return {row.run: RunState(row.state) for row in found}
+
+
 def list_runs(
     connection: Connection, owner: str | None, limit: int, before: tuple[float, str] | None
 ) -> list[Run]:
@@ -123,8 +145,10 @@ def expired_runs(connection: Connection, now: float) -> list[Run]:
     return _all(connection, query.order_by(runs.c.lease_expires_at, runs.c.run))
 
 
-def finished_before(connection: Connection, moment: float) -> list[Run]:
+def finished_before(connection: Connection, moment: float, with_chunks: bool) -> list[Run]:
     query = select(*RUN_COLUMNS).where(runs.c.state.in_(OVER), runs.c.finished_at < moment)
+    if with_chunks:
+        query = query.where(or_(*(exists().where(of.c.run == runs.c.run) for of in (chunks, partials))))
     return _all(connection, query.order_by(runs.c.finished_at, runs.c.run))
 
 
@@ -138,6 +162,10 @@ def version(connection: Connection, run: str) -> int:
 def touch(connection: Connection, run: str, **changes: Any) -> None:
     """Every change of a run or of what belongs to it goes through here, so that its version grows."""
     connection.execute(update(runs).where(runs.c.run == run).values(version=runs.c.version + 1, **changes))
+
+
+def touch_all(connection: Connection, names: Collection[str]) -> None:
+    connection.execute(update(runs).where(runs.c.run.in_(names)).values(version=runs.c.version + 1))
 
 
 def renew_lease(connection: Connection, run: str, expires_at: float) -> None:
@@ -165,7 +193,8 @@ def force_end(connection: Connection, run: str, reason: str, now: float, only_if
 
 def forget_chunks(connection: Connection, run: str) -> None:
     _want_over(locked(connection, run))
-    connection.execute(delete(chunks).where(chunks.c.run == run))
+    for table in (chunks, partials):
+        connection.execute(delete(table).where(table.c.run == run))
 
 
 def forget_run(connection: Connection, run: str) -> bool:

@@ -1,6 +1,7 @@
 """The tables of the registry. What is here must equal what the migrations make; a test compares them.
 
 The chunks are their own log: `(shard, sequence)` is unique, and ordered as the chunks became durable.
+How far that log has been processed is in `shard_positions`; `batches` knows who moved it there.
 """
 
 from sqlalchemy import (
@@ -32,6 +33,18 @@ def _of_run() -> Column[str]:
     return Column("run", Text, ForeignKey("runs.run", ondelete="CASCADE"), primary_key=True)
 
 
+def _volumes_by_shard(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        _of_run(),
+        Column("table_name", Text, primary_key=True),
+        Column("shard", Integer, primary_key=True),
+        Column("chunks", BigInteger, nullable=False),
+        Column("rows", BigInteger, nullable=False),
+    )
+
+
 owners = Table(
     "owners",
     metadata,
@@ -54,7 +67,8 @@ runs = Table(
     Column("lease_expires_at", Double, nullable=False),
     Column("finished_at", Double),
     Column("error", Text),
-    Column("claimed_by", Text),
+    Column("claimed_by", Text),  # the fence of whoever makes the answers: its name and epoch
+    Column("claimed_epoch", BigInteger),
     Column("version", BigInteger, nullable=False),
     UniqueConstraint("owner", "idempotency_key"),
     Index(None, "created_at", "run"),
@@ -96,18 +110,46 @@ shard_counters = Table(
     Column("last", BigInteger, nullable=False),
 )
 
-shard_expectations = Table(
-    "shard_expectations",
+shard_positions = Table(
+    "shard_positions",
     metadata,
-    _of_run(),
-    Column("table_name", Text, primary_key=True),
-    Column("shard", Integer, primary_key=True),
-    Column("chunks", BigInteger, nullable=False),
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+)
+
+shard_expectations = _volumes_by_shard("shard_expectations")
+shard_progress = _volumes_by_shard("shard_progress")
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("query", Text, primary_key=True),
+    Column("batch", BigInteger, primary_key=True),
+    Column("spans", Text, nullable=False),  # JSON
+    Column("ignored", Text, nullable=False),  # JSON
+)
+
+partials = Table(
+    "partials",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("run", Text, ForeignKey("runs.run", ondelete="CASCADE"), nullable=False),
+    Column("level", Integer, nullable=False),
     Column("rows", BigInteger, nullable=False),
+    Index(None, "run"),
 )
 
 results = Table(
     "results",
+    metadata,
+    _of_run(),
+    Column("attempt", Text, nullable=False),
+    Column("figures", Text, nullable=False),  # JSON
+    Column("published_at", Double, nullable=False),
+)
+
+provisional = Table(
+    "provisional",
     metadata,
     _of_run(),
     Column("attempt", Text, nullable=False),
@@ -122,6 +164,21 @@ leases = Table(
     Column("holder", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("expires_at", Double, nullable=False),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("pid", BigInteger),
+    Column("url", Text),
+    Column("state", Text, nullable=False),
+    Column("since", Double, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("alarm", Text),
+    Column("leader", Boolean, nullable=False),
+    Column("updated_at", Double, nullable=False),
 )
 
 readiness = Table(

@@ -8,9 +8,12 @@ from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunFigures, RunState, Span, TableState, beyond, gaps
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry.chunks import durable_spans
-from kopitiam.registry.port import Ended, EndOutcome
+from kopitiam.registry.partials import list_partials
+from kopitiam.registry.records import Ended, EndOutcome, RunAccount
+from kopitiam.registry.results import published
 from kopitiam.registry.runs import get_run, locked, move, touch, version
 from kopitiam.registry.schema import chunks, run_tables, shard_expectations
+from kopitiam.registry.volumes import expected, processed
 
 STATE_COLUMNS = (
     run_tables.c.chunks,
@@ -31,6 +34,16 @@ def table_states(connection: Connection, run: str) -> dict[str, TableState]:
 
 def figures(connection: Connection, run: str) -> RunFigures:
     return RunFigures(get_run(connection, run), table_states(connection, run), version(connection, run))
+
+
+def account(connection: Connection, run: str) -> RunAccount:
+    return RunAccount(
+        figures(connection, run),
+        expected(connection, run),
+        processed(connection, run),
+        tuple(list_partials(connection, run)),
+        published(connection, run),
+    )
 
 
 def end_table(
@@ -103,15 +116,3 @@ def _expect(connection: Connection, run: Run, table: str) -> None:
             for shard, count, rows in expected
         ],
     )
-
-
-def expectations(connection: Connection, run: str) -> dict[str, dict[int, tuple[int, int]]]:
-    get_run(connection, run)
-    expected = shard_expectations.c
-    query = select(expected.table_name, expected.shard, expected.chunks, expected.rows)
-    by_table: dict[str, dict[int, tuple[int, int]]] = {}
-    for table, shard, count, rows in connection.execute(
-        query.where(expected.run == run).order_by(expected.table_name, expected.shard)
-    ):
-        by_table.setdefault(table, {})[shard] = (count, rows)
-    return by_table

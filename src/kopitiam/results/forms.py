@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,7 +55,10 @@ def _write_json(file: BinaryIO, answer: Answer, answers: AnswerSet, summary: Sum
         "rows_rejected": summary.rejected,
         "unmatched": summary.unmatched,
         "count": answers.rows(answer.name),
+        "provisional": summary.coverage is not None,
     }
+    if summary.coverage is not None:
+        head["coverage"] = asdict(summary.coverage)
     file.write(json.dumps(head, ensure_ascii=False).encode()[:-1] + b', "rows": [')
     separator = b"\n"
     for batch in answers.batches(answer.name):

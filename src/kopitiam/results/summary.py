@@ -1,9 +1,12 @@
 """The account of a run: rows read = rows used + rows rejected, what was asked, what did not match."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.runs import TableState
+from kopitiam.contracts.stages import ByTable
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,37 @@ class RowCount:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """How much of a run provisional answers are about: rows processed, rows that have come, rows in all."""
+
+    processed: int
+    durable: int
+    expected: int | None  # known when every table has had its END
+
+    @property
+    def share(self) -> float:
+        """Of all rows, as far as they are known."""
+        whole = self.durable if self.expected is None else self.expected
+        return self.processed / whole if whole else 1.0
+
+    @classmethod
+    def of(cls, processed: ByTable, tables: Mapping[str, TableState]) -> "Coverage":
+        is_sealed = all(table.sealed for table in tables.values())
+        return cls(
+            sum(volume.rows for by_shard in processed.values() for volume in by_shard.values()),
+            sum(table.rows for table in tables.values()),
+            sum(table.expected_rows or 0 for table in tables.values()) if is_sealed else None,
+        )
+
+
+@dataclass(frozen=True)
 class Summary:
     questions: Questions
     tables: dict[str, RowCount]
     unmatched: dict[str, int]
     answers: dict[str, int]  # rows of each answer
     seconds: float
+    coverage: Coverage | None = None  # of provisional answers
 
     @property
     def read(self) -> int:
@@ -37,6 +65,7 @@ class Summary:
         return sum(count.rejected for count in self.tables.values())
 
     def to_dict(self) -> dict[str, Any]:
+        coverage = {} if self.coverage is None else {"coverage": asdict(self.coverage)}
         return {
             "questions": self.questions.to_dict(),
             "rows": {"read": self.read, "used": self.used, "rejected": self.rejected},
@@ -44,4 +73,5 @@ class Summary:
             "unmatched": self.unmatched,
             "answers": self.answers,
             "seconds": round(self.seconds, 2),
+            **coverage,
         }

@@ -60,25 +60,51 @@ def test_runs_and_tables_share_the_log_of_a_shard(registry, open_run, put) -> No
     put(one, 0)
     put(other, 0, "stores", rows=2, bytes=20)
     put(one, 1)
-    assert registry.read_log(0, 1, 10, PLENTY) == [
+    assert registry.read_span(0, 1, 3) == [
         LogEntry(0, 2, other, "stores", 0, 2, 20),
         LogEntry(0, 3, one, "users", 1, 10, 100),
     ]
 
 
-def test_a_page_of_the_log_has_limits_but_is_never_empty_while_there_is_more(registry, open_run, put) -> None:
+def test_a_span_has_what_comes_after_its_beginning_up_to_its_end(registry, open_run, put) -> None:
+    run = open_run(shards=2)
+    for number in range(8):
+        put(run, number)
+    assert [entry.number for entry in registry.read_span(1, 1, 3)] == [3, 5]
+    assert registry.read_span(1, 3, 3) == []
+    assert registry.read_span(1, 4, 9) == []
+
+
+def test_the_head_of_the_log_has_bounds_but_the_first_entry_always_fits(registry, open_run, put) -> None:
     run = open_run()
     for number in range(6):
         put(run, number, bytes=1000 if number == 3 else 100)
+    assert registry.log_head(0, 0, 10, PLENTY) == 6
+    assert registry.log_head(0, 0, 2, PLENTY) == 2
+    assert registry.log_head(0, 0, 10, 300) == 3
+    assert registry.log_head(0, 3, 10, 300) == 4
+    assert registry.log_head(0, 3, 0, 0) == 4
+    assert registry.log_head(0, 4, 2, 200) == 6
 
-    def page(after: int, max_chunks: int, max_bytes: int) -> list[int]:
-        return [entry.sequence for entry in registry.read_log(0, after, max_chunks, max_bytes)]
 
-    assert page(0, 2, PLENTY) == [1, 2]
-    assert page(0, 10, 300) == [1, 2, 3]
-    assert page(3, 10, 300) == [4]
-    assert page(4, 10, 300) == [5, 6]
-    assert page(6, 10, 300) == []
+def test_a_reader_at_the_end_of_the_log_stays_there(registry, open_run, put) -> None:
+    put(open_run(), 0)
+    assert registry.log_head(0, 1, 10, PLENTY) == 1
+    assert registry.log_head(0, 5, 10, PLENTY) == 5
+    assert registry.log_head(1, 0, 10, PLENTY) == 0
+
+
+def test_the_head_of_the_log_passes_over_what_was_forgotten(registry, open_run, put) -> None:
+    kept, forgotten = open_run(), open_run()
+    for number, run in enumerate((forgotten, kept, forgotten, forgotten)):
+        put(run, number)
+    registry.force_end(forgotten, "enough")
+    registry.forget_run(forgotten)
+    assert registry.log_head(0, 0, 10, PLENTY) == 4
+    assert registry.log_head(0, 2, 10, PLENTY) == 4
+    put(kept, 4)
+    assert registry.log_head(0, 0, 1, PLENTY) == 2  # the bound cuts behind an entry, not into a hole
+    assert registry.log_head(0, 2, 1, PLENTY) == 5
 
 
 def test_durable_numbers_are_told_in_spans(registry, open_run, put) -> None:

@@ -59,9 +59,11 @@ def follow(registry: Registry, shard: int, total: int) -> list[LogEntry]:
     """Reads as the pipeline does: only ever what comes after the last number seen."""
     seen: list[LogEntry] = []
     while len(seen) < total:
-        for entry in registry.read_log(shard, len(seen), 7, PLENTY):
+        head = registry.log_head(shard, len(seen), 7, PLENTY)
+        for entry in registry.read_span(shard, len(seen), head):
             assert entry.sequence == len(seen) + 1, "a number was not there when a larger one was"
             seen.append(entry)
+        assert len(seen) == head, "the reader was sent past an entry that it could not see"
     return seen
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kopitiam.contracts.errors import TableSealed
 from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.stages import Volume
 from kopitiam.contracts.tables import TABLES
 from spans import spans
 
@@ -24,7 +25,7 @@ def test_a_table_with_all_its_chunks_and_rows_is_sealed(registry, open_run, put)
 def test_an_empty_table_is_sealed_too(registry, open_run) -> None:
     run = open_run(shards=2)
     assert registry.end_table(run, "users", 0, 0).sealed
-    assert registry.expectations(run) == {"users": {0: (0, 0), 1: (0, 0)}}
+    assert registry.expectations(run) == {"users": {0: Volume(), 1: Volume()}}
 
 
 def test_missing_chunks_are_named(registry, open_run, put) -> None:
@@ -108,7 +109,9 @@ def test_every_shard_learns_what_to_expect(registry, open_run, put) -> None:
     for number in range(6):
         put(run, number, rows=2**number)
     registry.end_table(run, "users", 6, 63)
-    assert registry.expectations(run) == {"users": {0: (2, 17), 1: (2, 34), 2: (1, 4), 3: (1, 8)}}
+    assert registry.expectations(run) == {
+        "users": {0: Volume(2, 17), 1: Volume(2, 34), 2: Volume(1, 4), 3: Volume(1, 8)}
+    }
 
 
 STEPS = st.lists(
@@ -155,4 +158,4 @@ def test_end_agrees_with_a_simple_model(registry, open_run, put, steps, shards) 
         assert list(of_shard) == list(range(shards))
         for shard, expected in of_shard.items():
             rows = [r for number, r in durable.items() if number % shards == shard]
-            assert expected == (len(rows), sum(rows))
+            assert expected == Volume(len(rows), sum(rows))

@@ -5,6 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kopitiam.contracts.errors import StaleEpoch
+from kopitiam.registry import Fence
+
 
 def test_a_free_lease_is_given_with_its_first_epoch(registry) -> None:
     assert registry.acquire_lease("leader", "one", 10) == 1
@@ -58,9 +61,37 @@ def test_a_released_lease_is_free_and_its_epoch_is_never_given_again(registry) -
     assert registry.acquire_lease("leader", "other", 10) == 2
 
 
-def test_a_lease_has_a_holder(registry) -> None:
+@pytest.mark.parametrize("take", ["acquire_lease", "enlist"])
+def test_a_lease_has_a_holder(registry, take: str) -> None:
     with pytest.raises(ValueError, match="holder"):
-        registry.acquire_lease("leader", "", 10)
+        getattr(registry, take)("leader", "", 10)
+
+
+def test_a_new_life_supersedes_the_old_one_at_once(registry, open_run) -> None:
+    old = registry.enlist("node/pipeline-1", "life-1", 10)
+    new = registry.enlist("node/pipeline-1", "life-2", 10)
+    assert (old, new) == (1, 2)
+    assert not registry.holds("node/pipeline-1", old)
+    assert not registry.renew("node/pipeline-1", "life-1", old, 10)
+    with pytest.raises(StaleEpoch):
+        registry.force_end(open_run(), "", fence=Fence("node/pipeline-1", old))
+    assert registry.renew("node/pipeline-1", "life-2", new, 10)
+
+
+def test_whoever_enlists_again_gets_a_new_epoch(registry, clock) -> None:
+    assert [registry.enlist("node/gateway-1", "same", 10) for _ in range(2)] == [1, 2]
+    assert registry.release("node/gateway-1", "same", 2)
+    assert registry.enlist("node/gateway-1", "same", 10) == 3
+    clock.advance(10)
+    assert registry.acquire_lease("node/gateway-1", "other", 10) == 4
+
+
+def test_many_who_enlist_at_once_get_epochs_of_their_own(registry) -> None:
+    with ThreadPoolExecutor(5) as pool:
+        epochs = list(
+            pool.map(lambda life: registry.enlist("node/pipeline-1", f"life-{life}", 10), range(20))
+        )
+    assert sorted(epochs) == list(range(1, 21))
 
 
 def test_epochs_strictly_increase_however_many_want_the_lease(registry) -> None:

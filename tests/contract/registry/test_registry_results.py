@@ -1,4 +1,4 @@
-"""Answers: one holder makes them, one attempt is published."""
+"""Answers: one claimant makes them, one attempt is published."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -6,54 +6,113 @@ from threading import Barrier
 
 import pytest
 
-from kopitiam.contracts.errors import AlreadyPublished, IllegalTransition, RunOver, StaleEpoch
+from kopitiam.contracts.errors import AlreadyPublished, IllegalTransition, RunNotFound, RunOver, StaleEpoch
 from kopitiam.contracts.runs import RunState
-from kopitiam.registry import Fence, Published
+from kopitiam.registry import Fence, Published, Registry
 
 
 @pytest.fixture
-def sealed(registry, open_run) -> Callable[[], str]:
-    def sealed_run() -> str:
+def final(registry, open_run) -> Callable[[], str]:
+    def final_run() -> str:
         run = open_run()
         registry.move(run, RunState.SEALED)
+        registry.open_barrier(run)
         return run
 
-    return sealed_run
+    return final_run
 
 
-def test_one_holder_claims_a_sealed_run(registry, sealed) -> None:
-    run = sealed()
-    assert registry.claim_final(run, "pipeline-1")
-    assert registry.claim_final(run, "pipeline-1")
-    assert not registry.claim_final(run, "pipeline-2")
+@pytest.fixture
+def alive(registry) -> Callable[[str], Fence]:
+    """The fence of a node's new life."""
+    return lambda name: Fence(name, registry.enlist(name, "life", 10))
+
+
+def test_one_claimant_gets_a_final_run(registry, final, alive) -> None:
+    run, one, other = final(), alive("pipeline-1"), alive("pipeline-2")
+    assert registry.claim_final(run, one)
+    assert registry.claim_final(run, one)
+    assert not registry.claim_final(run, other)
     assert registry.get_run(run).state is RunState.FINAL
 
 
-def test_of_many_who_claim_one_succeeds(registry, sealed) -> None:
-    run, start = sealed(), Barrier(8)
+def test_of_many_who_claim_one_succeeds(registry, final, alive) -> None:
+    run, start = final(), Barrier(8)
+    claimants = [alive(f"pipeline-{index}") for index in range(8)]
 
-    def claiming(index: int) -> bool:
+    def claiming(claimant: Fence) -> bool:
         start.wait()
-        return registry.claim_final(run, f"pipeline-{index}")
+        return registry.claim_final(run, claimant)
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(claiming, range(8))) == 1
+        assert sum(pool.map(claiming, claimants)) == 1
 
 
-def test_a_run_that_is_open_or_over_cannot_be_claimed(registry, open_run) -> None:
-    run = open_run()
-    with pytest.raises(IllegalTransition):
-        registry.claim_final(run, "pipeline-1")
+def lease_expires(registry: Registry, clock, claimant: Fence) -> None:
+    clock.advance(10)
+
+
+def lease_is_released(registry: Registry, clock, claimant: Fence) -> None:
+    assert registry.release(claimant.name, "life", claimant.epoch)
+
+
+def node_lives_again(registry: Registry, clock, claimant: Fence) -> None:
+    registry.enlist(claimant.name, "next life", 10)
+
+
+@pytest.mark.parametrize("lost", [lease_expires, lease_is_released, node_lives_again])
+def test_the_claim_of_whoever_lost_its_lease_is_taken_over(registry, final, alive, clock, lost) -> None:
+    run, gone = final(), alive("pipeline-1")
+    registry.claim_final(run, gone)
+    lost(registry, clock, gone)
+    other, third = alive("pipeline-2"), alive("pipeline-3")
+    assert registry.claim_final(run, other)
+    assert not registry.claim_final(run, third)
+    with pytest.raises(StaleEpoch):
+        registry.claim_final(run, gone)
+
+
+def test_the_next_life_of_a_claimant_takes_up_its_runs(registry, final, alive) -> None:
+    run, old = final(), alive("pipeline-1")
+    registry.claim_final(run, old)
+    new = alive("pipeline-1")
+    assert registry.claim_final(run, new)
+    registry.publish_results(run, "a1", {}, fence=new)
+
+
+def test_a_claim_can_be_handed_back_by_whoever_has_it(registry, final, alive) -> None:
+    run, one, other = final(), alive("pipeline-1"), alive("pipeline-2")
+    registry.claim_final(run, one)
+    registry.unclaim(run, other)
+    assert not registry.claim_final(run, other)
+    registry.unclaim(run, one)
+    registry.unclaim(run, one)
+    assert registry.claim_final(run, other)
+
+
+def test_there_is_nothing_to_hand_back_of_a_run_that_is_gone(registry, alive) -> None:
+    assert registry.unclaim("0" * 24, alive("pipeline-1")) is None
+
+
+def test_only_a_run_whose_barrier_is_open_can_be_claimed(registry, open_run, alive) -> None:
+    run, claimant = open_run(), alive("pipeline-1")
+    for _ in range(2):
+        with pytest.raises(IllegalTransition):
+            registry.claim_final(run, claimant)
+        if registry.get_run(run).state is RunState.OPEN:
+            registry.move(run, RunState.SEALED)
     registry.move(run, RunState.ENDED)
     with pytest.raises(RunOver):
-        registry.claim_final(run, "pipeline-1")
+        registry.claim_final(run, claimant)
+    with pytest.raises(RunNotFound):
+        registry.claim_final("0" * 24, claimant)
 
 
 @pytest.mark.parametrize("is_claimed", [True, False])
-def test_published_answers_finish_the_run(registry, sealed, clock, is_claimed) -> None:
-    run = sealed()
+def test_published_answers_finish_the_run(registry, final, alive, clock, is_claimed) -> None:
+    run = final()
     if is_claimed:
-        registry.claim_final(run, "pipeline-1")
+        registry.claim_final(run, alive("pipeline-1"))
     assert registry.results(run) is None
     clock.advance(3)
     registry.publish_results(run, "a1", {"rows": {"1": 5}})
@@ -62,8 +121,8 @@ def test_published_answers_finish_the_run(registry, sealed, clock, is_claimed) -
     assert (done.state, done.finished_at) == (RunState.DONE, clock())
 
 
-def test_the_first_attempt_that_is_published_stays(registry, sealed) -> None:
-    run = sealed()
+def test_the_first_attempt_that_is_published_stays(registry, final) -> None:
+    run = final()
     registry.publish_results(run, "a1", {"n": 1})
     registry.publish_results(run, "a1", {"n": 1})
     with pytest.raises(AlreadyPublished):
@@ -71,7 +130,7 @@ def test_the_first_attempt_that_is_published_stays(registry, sealed) -> None:
     assert registry.results(run).figures == {"n": 1}
 
 
-@pytest.mark.parametrize("to", [None, RunState.ENDED, RunState.FAILED])
+@pytest.mark.parametrize("to", [None, RunState.SEALED, RunState.ENDED, RunState.FAILED])
 def test_a_run_that_is_not_ready_or_was_ended_gets_no_answers(registry, open_run, to) -> None:
     run = open_run()
     if to:
@@ -81,21 +140,23 @@ def test_a_run_that_is_not_ready_or_was_ended_gets_no_answers(registry, open_run
     assert registry.results(run) is None
 
 
-def test_answers_are_forgotten_with_their_run(registry, sealed) -> None:
-    run = sealed()
+def test_answers_are_forgotten_with_their_run(registry, final) -> None:
+    run = final()
     registry.publish_results(run, "a1", {})
     assert registry.forget_run(run)
 
 
-def test_whoever_lost_the_lease_changes_nothing(registry, sealed, clock) -> None:
-    run = sealed()
+def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
+    run = final()
     old = Fence("leader", registry.acquire_lease("leader", "one", 10))
     clock.advance(10)
     new = Fence("leader", registry.acquire_lease("leader", "other", 10))
     before = registry.figures(run)
     for stale in (old, Fence("leader", new.epoch + 1), Fence("nothing", 1)):
         with pytest.raises(StaleEpoch):
-            registry.claim_final(run, "one", fence=stale)
+            registry.claim_final(run, stale)
+        with pytest.raises(StaleEpoch):
+            registry.open_barrier(run, fence=stale)
         with pytest.raises(StaleEpoch):
             registry.publish_results(run, "a1", {}, fence=stale)
         with pytest.raises(StaleEpoch):
@@ -103,5 +164,5 @@ def test_whoever_lost_the_lease_changes_nothing(registry, sealed, clock) -> None
         with pytest.raises(StaleEpoch):
             registry.force_end(run, "", fence=stale)
     assert registry.figures(run) == before
-    assert registry.claim_final(run, "other", fence=new)
+    assert registry.claim_final(run, new)
     registry.publish_results(run, "a2", {}, fence=new)

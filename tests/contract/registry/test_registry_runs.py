@@ -52,9 +52,14 @@ def test_an_unknown_run_is_not_found(registry) -> None:
     for ask in (
         registry.get_run,
         registry.figures,
+        registry.account,
         registry.table_states,
         registry.version,
+        registry.expectations,
+        registry.progress,
+        registry.partials,
         registry.results,
+        registry.open_barrier,
     ):
         with pytest.raises(RunNotFound):
             ask(NOBODYS)
@@ -248,7 +253,7 @@ def test_what_is_over_for_long_can_be_found_and_forgotten(registry, open_run: Op
     assert not registry.forget_run(old)
     with pytest.raises(RunNotFound):
         registry.get_run(old)
-    assert [entry.run for entry in registry.read_log(0, 0, 10, 10**9)] == [young, alive]
+    assert [entry.run for entry in registry.read_span(0, 0, 10)] == [young, alive]
     assert registry.last_sequence(0) == 3
 
 
@@ -258,7 +263,7 @@ def test_forgotten_chunks_leave_the_figures(registry, open_run: OpenRun, put) ->
     registry.move(run, RunState.ENDED)
     registry.forget_chunks(run)
     assert registry.chunks(run, "users") == []
-    assert registry.read_log(0, 0, 10, 10**9) == []
+    assert registry.read_span(0, 0, 10) == []
     assert registry.figures(run).rows == 10
 
 

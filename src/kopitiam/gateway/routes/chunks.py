@@ -11,6 +11,7 @@ from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Sea
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState
+from kopitiam.gateway.announcements import tell_end
 from kopitiam.gateway.bodies import receive
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
 from kopitiam.gateway.problems import Refusal, refusals
@@ -43,7 +44,7 @@ async def put_chunk(
         try:
             async with gateway.keeping(run):
                 body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
-            stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
+                stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
         finally:
             path.unlink(missing_ok=True)
     return JSONResponse(stored.model_dump(), 201 if is_new else 200)
@@ -65,6 +66,7 @@ def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> S
     ended = gateway.registry.end_table(run.run, table, end.chunks, end.rows, end.rejected)
     if not ended.sealed:
         raise _incomplete(table, ended)
+    tell_end(gateway, run.run, table)
     return Sealed(table=table, state=gateway.registry.get_run(run.run).state.value)
 
 

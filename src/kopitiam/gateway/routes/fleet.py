@@ -1,5 +1,7 @@
 """Health, figures, and the nodes."""
 
+from dataclasses import asdict
+
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -44,4 +46,4 @@ def metrics(gateway: GatewayDep, caller: CallerDep) -> Response:
 def nodes(gateway: GatewayDep, caller: CallerDep) -> list[Node]:
     """What runs where."""
     del caller
-    return gateway.nodes
+    return [Node(**asdict(node)) for node in gateway.registry.nodes()]

@@ -13,8 +13,8 @@ from starlette.concurrency import run_in_threadpool
 from kopitiam.contracts.api import OpenRun, RunList, RunStatus
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.runs import RunState, is_run_id
+from kopitiam.gateway.announcements import force_end
 from kopitiam.gateway.context import CallerDep, GatewayDep, RunDep
-from kopitiam.gateway.janitor import remove_files
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.gateway.status import run_status
 
@@ -68,8 +68,7 @@ def get_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
 @router.delete("/runs/{run}")
 def end_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
     """Force End: the run takes no more chunks and leaves no files. One that is over stays as it is."""
-    if gateway.registry.force_end(run.run, "cancelled"):
-        remove_files(gateway.home, run.run)
+    force_end(gateway, run.run, "cancelled")
     return run_status(gateway.registry, run.run)
 
 

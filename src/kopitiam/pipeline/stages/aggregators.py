@@ -1,26 +1,26 @@
-"""Partial sums. Each aggregator's output can be added to that of any other chunk of the same run."""
+"""Partial sums of any number of runs. What chunks of one run give can be added up, in any order."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 
 def agg_products(items: DataFrame) -> DataFrame:
-    """(item, month) → quantity, subtotal"""
-    return items.groupBy("item_id", _month_number().alias("month")).agg(
+    """(run, item, month) → quantity, subtotal"""
+    return items.groupBy("run", "item_id", _month_number().alias("month")).agg(
         f.sum("quantity").alias("quantity"), f.sum("subtotal").alias("subtotal")
     )
 
 
 def agg_tpv(transactions: DataFrame) -> DataFrame:
-    """(store, half-year) → amount"""
+    """(run, store, half-year) → amount"""
     half = f.floor(_month_number() / 6).alias("half")
-    return transactions.groupBy("store_id", half).agg(f.sum("final_amount").alias("amount"))
+    return transactions.groupBy("run", "store_id", half).agg(f.sum("final_amount").alias("amount"))
 
 
 def agg_purchases(transactions: DataFrame) -> DataFrame:
-    """(store, user) → purchases; anonymous purchases are nobody's"""
+    """(run, store, user) → purchases; anonymous purchases are nobody's"""
     known = transactions.where(f.col("user_id").isNotNull())
-    return known.groupBy("store_id", "user_id").agg(f.count(f.lit(1)).alias("purchases"))
+    return known.groupBy("run", "store_id", "user_id").agg(f.count(f.lit(1)).alias("purchases"))
 
 
 def _month_number() -> Column:

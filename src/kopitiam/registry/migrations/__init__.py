@@ -10,12 +10,12 @@ from kopitiam.registry.transactions import Transactions
 ONE_AT_A_TIME = 0x6B6F7069  # any number that other users of the same PostgreSQL do not lock
 
 
-def upgrade(engine: Engine) -> None:
+def upgrade(engine: Engine, revision: str = "head") -> None:
     """Safe to call from several processes at once: one of them migrates, the others wait for it."""
-    Transactions(engine).write(_upgrade)
+    Transactions(engine).write(lambda connection: _upgrade(connection, revision))
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, revision: str) -> None:
     from alembic import command  # noqa: PLC0415 - takes a while to import, and is needed only here
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
@@ -27,7 +27,7 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
     except CommandError as error:
         raise RegistryUnavailable(
             f"registry: made by another version of Kopitiam, and this one cannot use it: {error}"

@@ -1,0 +1,1 @@
+"""Group communication: the port, its twin in memory, and RabbitMQ."""

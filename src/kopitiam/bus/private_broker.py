@@ -1,0 +1,255 @@
+"""A RabbitMQ of one's own: in one folder, on the loopback interface, with a user made for it.
+
+All that it is lies in its folder, so that any process can find it there, stop it, or start it again on
+the same port and data. It has an epmd (Erlang's port mapper) of its own, which comes and goes with it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+import psutil
+
+from kopitiam.contracts.errors import ConfigError, ServiceError
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+USER = "kopitiam"
+_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the one on the PATH may want to be a certain user
+_PORTS = range(10_000, 30_000)  # below those that outgoing connections are given
+_INSTALL = "install RabbitMQ, for example: apt-get install --no-install-recommends rabbitmq-server"
+_ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
+# The table that ties quorum queues to their logs is written up to a second late. A queue that a crash
+# finds missing there loses what it had confirmed, and never elects a leader again by itself.
+_WRITE_AT_ONCE = (
+    "-eval spawn(fun()->F=fun(G)->timer:sleep(20),catch(dets:sync(ra_directory_reverse)),G(G)end,F(F)end)."
+)
+_ELECT = "[ra:trigger_election(amqqueue:get_pid(Q)) || Q <- rabbit_amqqueue:list(), amqqueue:is_quorum(Q)]."
+_AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
+
+
+class _Identity(TypedDict):
+    port: int
+    password: str
+
+
+class PrivateBroker:
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        """Without a port, the folder's old one is used, or else a free one is chosen for good."""
+        self._folder = folder.resolve()
+        self._wanted_port = port
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        identity = self._identity()
+        return f"amqp://{USER}:{identity['password']}@127.0.0.1:{identity['port']}"
+
+    @property
+    def pid(self) -> int | None:
+        """None when it does not run."""
+        process = self._process("broker")
+        return process.pid if process else None
+
+    def start(self) -> None:
+        """Returns when it takes connections; at once if it runs already."""
+        server, epmd = find_server(), find_epmd()
+        with self._locked():
+            if self.pid is None:
+                self._end("epmd", at_once=True)  # of a broker that was killed
+                try:
+                    self._launch(server, epmd)
+                except BaseException as error:
+                    self.kill()
+                    if isinstance(error, OSError):
+                        raise ServiceError(f"rabbitmq: {self._folder}: {error.strerror}") from None
+                    raise
+
+    def stop(self) -> None:
+        self._end("broker", at_once=False)
+        self._end("epmd", at_once=False)
+
+    def kill(self) -> None:
+        """As `kill -9`; what it had confirmed is on the disk."""
+        self._end("broker", at_once=True)
+        self._end("epmd", at_once=True)
+
+    def _launch(self, server: Path, epmd: Path) -> None:
+        identity = self._identity()
+        is_first_start = not (self._folder / "data").exists()
+        self._write_files(identity)
+        dist_port, epmd_port = free_port(), free_port()
+        environment = self._environment(dist_port, epmd_port)
+        self._spawn("epmd", [str(epmd), "-address", "127.0.0.1", "-port", str(epmd_port)], environment)
+        broker = self._spawn("broker", [str(server)], environment)
+        self._wait_for(broker, identity["port"])
+        if not is_first_start:
+            command = [str(server.with_name("rabbitmqctl")), "eval", _ELECT]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(
+                    command, env=environment, check=False, capture_output=True, timeout=STOP_SECONDS
+                )
+
+    def _wait_for(self, broker: subprocess.Popen[bytes], port: int) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not takes_connections(port):
+            if broker.poll() is not None:
+                raise ServiceError(f"rabbitmq: it ended while starting: {self._last_words()}")
+            if time.monotonic() > deadline:
+                raise ServiceError(f"rabbitmq: not up after {START_SECONDS:.0f} s: {self._last_words()}")
+            time.sleep(0.1)
+
+    def _environment(self, dist_port: int, epmd_port: int) -> dict[str, str]:
+        folder = self._folder
+        return {
+            "HOME": str(folder),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(epmd_port),
+            "ERL_CRASH_DUMP_SECONDS": "0",
+            "RABBITMQ_NODENAME": f"{USER}@localhost",  # the data belong to this name
+            "RABBITMQ_DIST_PORT": str(dist_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{_ON_LOOPBACK} {_WRITE_AT_ONCE}",
+            "RABBITMQ_CTL_ERL_ARGS": _ON_LOOPBACK,
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_PID_FILE": str(folder / "rabbitmq.pid"),
+            "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, rather than its parent
+        }
+
+    def _write_files(self, identity: _Identity) -> None:
+        self._write(
+            "rabbitmq.conf",
+            f"listeners.tcp.1 = 127.0.0.1:{identity['port']}\n"
+            f"default_user = {USER}\n"  # in place of guest
+            f"default_pass = {identity['password']}\n"
+            "log.file.level = warning\n"
+            "raft.wal_max_size_bytes = 33554432\n",  # as much is kept in memory
+        )
+        self._write("advanced.config", "[].\n")
+        self._write("enabled_plugins", "[].\n")
+        if not (self._folder / ".erlang.cookie").exists():
+            self._write(".erlang.cookie", secrets.token_hex(20), mode=0o400)
+
+    def _identity(self) -> _Identity:
+        path = self._folder / "broker.json"
+        known: _Identity | None = json.loads(path.read_text()) if path.exists() else None
+        if known and self._wanted_port in (None, known["port"]):
+            return known
+        password = known["password"] if known else secrets.token_hex(16)
+        identity = _Identity(port=self._wanted_port or free_port(), password=password)
+        self._write(path.name, json.dumps(identity))
+        return identity
+
+    def _write(self, name: str, text: str, mode: int = 0o600) -> None:
+        """Whole or not at all, and nobody else's to read."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = self._folder / f"{name}.new"
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "x", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+            file.write(text)
+        temporary.replace(self._folder / name)
+
+    def _spawn(self, name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        log = self._folder / "log" / f"{name}.out"
+        log.parent.mkdir(exist_ok=True)
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C at our terminal is not meant for it
+            )
+        self._children.append(child)
+        self._write(f"{name}.pid", str(child.pid))
+        return child
+
+    def _process(self, name: str) -> psutil.Process | None:
+        """Only if it is ours: its number may have gone to another process since."""
+        try:
+            process = psutil.Process(int((self._folder / f"{name}.pid").read_text()))
+            return process if process.environ().get("HOME") == str(self._folder) else None
+        except (FileNotFoundError, ValueError, psutil.Error):
+            return None
+
+    def _end(self, name: str, at_once: bool) -> None:
+        process = self._process(name)
+        if process is None:
+            return
+        try:
+            if not at_once:
+                process.terminate()
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(STOP_SECONDS)
+                    return
+            process.kill()
+            process.wait(STOP_SECONDS)
+        except psutil.NoSuchProcess:
+            return
+        except psutil.TimeoutExpired:
+            raise ServiceError(f"rabbitmq: process {process.pid} ({name}) does not end") from None
+
+    def _last_words(self) -> str:
+        lines = (self._folder / "log" / "broker.out").read_text(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two brokers on the same data would ruin them."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def find_server() -> Path:
+    server = str(_SERVER) if _SERVER.exists() else shutil.which("rabbitmq-server")
+    if server is None:
+        raise ConfigError(f"rabbitmq: there is no rabbitmq-server; {_INSTALL}")
+    return Path(server)
+
+
+def find_epmd() -> Path:
+    epmd = shutil.which("epmd")
+    if epmd is None:
+        raise ConfigError(f"rabbitmq: there is no epmd, which is part of Erlang; {_INSTALL}")
+    return Path(epmd)
+
+
+def free_port() -> int:
+    """Not one of those given to clients: they could then meet themselves on a dead broker's port."""
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServiceError("rabbitmq: no free port on 127.0.0.1")
+
+
+def takes_connections(port: int) -> bool:
+    """True once the server greets as AMQP demands: an open port alone says too little."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as client:
+            client.sendall(_AMQP_HEADER)
+            return client.recv(1) == b"\x01"
+    except OSError:
+        return False

@@ -1,0 +1,116 @@
+"""Consuming: a subscription that comes back by itself when its channel or the connection is lost."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from pika.channel import Channel
+from pika.spec import Basic, BasicProperties
+
+from kopitiam.bus.delivery import Courier, Outcome, Parcel
+from kopitiam.bus.rabbitmq.receipt import Receipt
+from kopitiam.bus.rabbitmq.troubles import is_of_channel, reason
+
+_REOPEN_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class IoThread(Protocol):
+    """Whose thread it is that may touch channels."""
+
+    def post(self, call: Callable[[], object]) -> None: ...
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None: ...
+
+
+class Inlet:
+    """Handlers run on the courier's thread; all that has to do with the channel on the I/O thread."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        courier: Courier,
+        declare: Callable[[Channel], str],
+        prefetch: int,
+        is_queue: bool = False,
+    ) -> None:
+        """`declare` sees to it that there is a queue, and gives its name."""
+        self._io = io
+        self._courier = courier
+        self._declare = declare
+        self._prefetch = prefetch
+        self._is_queue = is_queue
+        self._connection: Any = None
+        self._channel: Any = None
+        self.ready = Receipt()
+        self.is_cancelled = False
+
+    def connected(self, connection: Any) -> None:
+        self._connection = connection
+        self._open()
+
+    def wind_down(self) -> None:
+        """No new channel is opened."""
+        self._connection = None
+
+    def disconnected(self) -> None:
+        self._connection = self._channel = None
+
+    def give_up(self, trouble: str) -> None:
+        self.ready.settle(trouble)
+        self._courier.tell_to_stop()
+
+    def close(self) -> None:
+        """The broker then takes back what it had sent here and was not handled."""
+        self.is_cancelled = True
+        if self._channel is not None and self._channel.is_open:
+            self._channel.close()
+
+    def _open(self) -> None:
+        is_wanted = self._channel is None and not self.is_cancelled
+        if is_wanted and self._connection is not None and self._connection.is_open:
+            self._channel = self._connection.channel(on_open_callback=self._on_opened)
+            self._channel.add_on_close_callback(self._on_closed)
+
+    def _on_opened(self, channel: Channel) -> None:
+        if self.is_cancelled or channel is not self._channel:
+            channel.close()
+            return
+        channel.add_on_cancel_callback(lambda _: channel.close())  # its queue was deleted: make it anew
+        channel.basic_qos(prefetch_count=self._prefetch)
+        queue = self._declare(channel)
+        channel.basic_consume(queue, self._on_message, callback=lambda _: self.ready.settle())
+
+    def _on_message(
+        self, channel: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes
+    ) -> None:
+        count = (properties.headers or {}).get("x-delivery-count", 0) if self._is_queue else None
+        settle = partial(self._settle, channel, method.delivery_tag)
+        self._courier.put(Parcel(body, settle, count))
+
+    def _settle(self, channel: Channel, tag: int, outcome: Outcome) -> None:
+        if outcome != "untouched":
+            self._io.post(partial(_answer, channel, tag, outcome))
+
+    def _on_closed(self, channel: Channel, error: Exception) -> None:
+        if channel is not self._channel:
+            return
+        self._channel = None
+        if self.is_cancelled or self._connection is None or not is_of_channel(error):
+            return
+        if not self.ready.is_settled:
+            self.is_cancelled = True
+            self.ready.settle(f"bus: {reason(error)}")
+            return
+        _log.warning("bus: a subscription was cut off (%s), and is made again", reason(error))
+        self._io.call_later(_REOPEN_SECONDS, self._open)
+
+
+def _answer(channel: Channel, tag: int, outcome: Outcome) -> None:
+    if not (channel.is_open and channel.connection.is_open):
+        return  # the broker has taken the message back already
+    if outcome == "done":
+        channel.basic_ack(tag)
+    else:
+        channel.basic_nack(tag, requeue=outcome == "again")

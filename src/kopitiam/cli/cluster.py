@@ -1,0 +1,124 @@
+"""`kopi cluster`: a whole fleet on this machine."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kopitiam.cli.options import Config, Json
+
+if TYPE_CHECKING:
+    from kopitiam.fleet.status import NodeStatus
+
+cluster_app = typer.Typer(help="Bring a whole fleet up or down on this machine.", no_args_is_help=True)
+_WIDTH_OF_FILES = 160
+_COLORS = {"alive": "green", "starting": "yellow", "dead": "red", "stopped": "dim"}
+
+
+@cluster_app.command()
+def up(
+    patience: Annotated[
+        float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for all to be ready.")
+    ] = 120,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Start services, monitors, pipelines and gateways, and wait until all are ready.
+
+    What runs already is left alone. If a node does not come up, what was started is stopped again.
+
+    Examples:
+
+      kopi cluster up --config fleet.toml
+
+      kopi cluster up --config fleet.toml --patience 300 --json
+    """
+    from kopitiam.fleet.cluster import up as bring_up
+    from kopitiam.fleet.nodes import open_fleet
+
+    with _progress() as on_step:
+        found = bring_up(open_fleet(config), patience, on_step)
+    _tell(found, as_json)
+
+
+@cluster_app.command()
+def down(config: Config = None, as_json: Json = False) -> None:
+    """Stop all of the fleet; data and logs stay.
+
+    Example:
+
+      kopi cluster down --config fleet.toml
+    """
+    from kopitiam.fleet.cluster import down as take_down
+    from kopitiam.fleet.nodes import open_fleet
+
+    with _progress() as on_step:
+        stopped = take_down(open_fleet(config), on_step)
+    if as_json:
+        typer.echo(json.dumps({"stopped": stopped}))
+    else:
+        typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing runs")
+
+
+@cluster_app.command()
+def status(config: Config = None, as_json: Json = False) -> None:
+    """Show what runs where.
+
+    Examples:
+
+      kopi cluster status --config fleet.toml
+
+      kopi cluster status --config fleet.toml --json
+    """
+    from kopitiam.fleet.nodes import open_fleet
+    from kopitiam.fleet.status import fleet_status
+
+    _tell(fleet_status(open_fleet(config)), as_json)
+
+
+def show(nodes: "Sequence[NodeStatus]") -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_FILES)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("name", "kind", "state", "since"):
+        table.add_column(title, no_wrap=True)
+    for title in ("epoch", "pid", "memory"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("url", overflow="fold")
+    for node in nodes:
+        state = f"[{_COLORS[node.state]}]{node.state}{', leads' if node.leader else ''}[/]"
+        since = f"{datetime.fromtimestamp(node.since).astimezone():%Y-%m-%d %H:%M:%S}" if node.since else ""
+        memory = f"{node.memory_bytes / 1e6:,.0f} MB" if node.memory_bytes else ""
+        cells = (node.epoch or "", node.pid or "", memory, node.url or "")
+        table.add_row(node.name, node.kind, state, since, *map(str, cells))
+    console.print(table)
+    for node in nodes:
+        if node.alarm:
+            console.print(f"{node.name}: {node.alarm}", style="red", highlight=False, markup=False)
+
+
+def _tell(nodes: "Sequence[NodeStatus]", as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([node.to_dict() for node in nodes], indent=2))
+    else:
+        show(nodes)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("", total=None)
+
+        def on_step(what: str, done: int, total: int) -> None:
+            bars.update(task, description=what, completed=done, total=total)
+
+        yield on_step

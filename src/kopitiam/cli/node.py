@@ -1,0 +1,75 @@
+"""`kopi node`: one node of a fleet on this machine."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from kopitiam.cli.options import Config, Json
+
+node_app = typer.Typer(help="Start, stop or look at one node of the fleet.", no_args_is_help=True)
+Name = Annotated[
+    str, typer.Argument(metavar="NODE", help="Its name under \\[nodes] in the settings.", show_default=False)
+]
+
+
+@node_app.command()
+def start(name: Name, config: Config = None, as_json: Json = False) -> None:
+    """Start a node in the background, unless it runs already.
+
+    Examples:
+
+      kopi node start gateway-1 --config fleet.toml
+
+      kopi node start rabbitmq --config fleet.toml     on the same port and data as ever
+    """
+    from kopitiam.fleet.nodes import open_fleet, start_node
+    from kopitiam.fleet.records import read_record
+
+    fleet = open_fleet(config)
+    is_new = start_node(fleet, name)
+    record = read_record(fleet.home, name)
+    pid = record.pid if record else None
+    if as_json:
+        typer.echo(json.dumps({"name": name, "pid": pid, "started": is_new}))
+    else:
+        typer.echo(f"{name} {'is started' if is_new else 'runs already'}, process {pid}")
+
+
+@node_app.command()
+def stop(name: Name, config: Config = None, as_json: Json = False) -> None:
+    """Stop a node and all its processes.
+
+    Example:
+
+      kopi node stop pipeline-1 --config fleet.toml
+    """
+    from kopitiam.fleet.nodes import open_fleet
+    from kopitiam.fleet.reports import stop_node
+
+    was_alive = stop_node(open_fleet(config), name)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "stopped": was_alive}))
+    else:
+        typer.echo(f"{name} {'is stopped' if was_alive else 'does not run'}")
+
+
+@node_app.command()
+def status(name: Name, config: Config = None, as_json: Json = False) -> None:
+    """Show how a node is.
+
+    Example:
+
+      kopi node status monitor-1 --config fleet.toml --json
+    """
+    from kopitiam.cli.cluster import show
+    from kopitiam.fleet.nodes import open_fleet, require_kind
+    from kopitiam.fleet.status import fleet_status
+
+    fleet = open_fleet(config)
+    require_kind(fleet, name)
+    found = fleet_status(fleet, [name])
+    if as_json:
+        typer.echo(json.dumps(found[0].to_dict(), indent=2))
+    else:
+        show(found)

@@ -1,0 +1,50 @@
+"""Of what a pipeline is made, alone or with everything else in one process."""
+
+import functools
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kopitiam.bus.port import BusPort
+from kopitiam.contracts.config import Settings
+from kopitiam.landing.layout import Home
+from kopitiam.pipeline.source import LogBounds
+from kopitiam.pipeline.worker import PipelineNode
+from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.registry.registry import connect_registry
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a pipeline works with on its machine."""
+
+    session: Future[SparkSession]
+    scratch: Path
+    checkpoint: Path
+
+
+def pipeline_node(
+    settings: Settings,
+    shards: Sequence[int],
+    registry: RegistryPort,
+    bus: BusPort,
+    *,
+    fence: Fence,
+    workplace: Workplace,
+) -> PipelineNode:
+    limits = settings.pipeline
+    return PipelineNode(
+        name=fence.name,
+        registry=registry,
+        connect=functools.partial(connect_registry, settings.registry.url, settings.home),
+        bus=bus,
+        home=Home(settings.home),
+        session=workplace.session,
+        scratch=workplace.scratch,
+        checkpoint=workplace.checkpoint,
+        bounds=LogBounds(tuple(shards), limits.max_chunks_per_batch, limits.max_bytes_per_batch),
+        fence=fence,
+    )

@@ -1,0 +1,33 @@
+"""Where a fleet keeps what it knows of its processes, below the home folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kopitiam.contracts.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FleetHome:
+    path: Path
+
+    def make(self) -> None:
+        try:
+            self.nodes.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be used as home: {error.strerror}") from None
+
+    @property
+    def nodes(self) -> Path:
+        return self.path / "nodes"
+
+    def record(self, name: str) -> Path:
+        return self.nodes / f"{name}.json"
+
+    def lock(self, name: str) -> Path:
+        return self.nodes / f"{name}.lock"
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def service(self, name: str) -> Path:
+        return self.path / "services" / name

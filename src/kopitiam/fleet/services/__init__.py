@@ -1,0 +1,43 @@
+"""The services that a fleet can bring along, and where they are found."""
+
+from collections.abc import Callable, Iterable
+
+from kopitiam.contracts.config import Settings
+from kopitiam.contracts.errors import ConfigError
+from kopitiam.fleet.services.port import Service
+from kopitiam.fleet.services.postgresql import PostgreSQL
+from kopitiam.fleet.services.rabbitmq import RabbitMQ
+
+__all__ = ["Service", "find_service", "in_order", "probes", "service_settings", "services_of"]
+
+_SERVICES: dict[str, Callable[[Settings], Service]] = {  # in the order in which they are started
+    "postgresql": PostgreSQL,
+    "rabbitmq": RabbitMQ,
+}
+
+
+def services_of(settings: Settings) -> list[Service]:
+    """Those that the settings name, in the order in which they are started."""
+    return [find_service(name, settings) for name in in_order(settings.nodes.services)]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: list(_SERVICES).index(name) if name in _SERVICES else -1)
+
+
+def find_service(name: str, settings: Settings) -> Service:
+    if name not in _SERVICES:
+        raise ConfigError(f"nodes.services: {name} is not one of {', '.join(_SERVICES)}")
+    return _SERVICES[name](settings)
+
+
+def service_settings(settings: Settings) -> Settings:
+    """With the addresses of the fleet's own services where the settings keep their default."""
+    for service in services_of(settings):
+        settings = service.fill(settings)
+    return settings
+
+
+def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
+    """For each service of the settings, whether it answers in its own protocol, within two seconds."""
+    return {service.name: service.probe for service in services_of(settings)}

@@ -1,0 +1,75 @@
+"""A RabbitMQ of the fleet's own. The broker knows how it is started; here it becomes a node of the fleet."""
+
+import signal
+
+import psutil
+
+from kopitiam.bus.private_broker import PrivateBroker, takes_connections
+from kopitiam.contracts.config import BusSection, Settings
+from kopitiam.contracts.errors import ServiceError
+from kopitiam.fleet.families import ask_to_end, carrying, condition, end_at_once
+from kopitiam.fleet.home import FleetHome
+from kopitiam.fleet.locks import locked
+from kopitiam.fleet.processes import Launched, stopping
+from kopitiam.fleet.records import read_record, write_record
+from kopitiam.fleet.services.addresses import port_of, read_url, require_url, write_url
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+
+class RabbitMQ:
+    name = "rabbitmq"
+
+    def __init__(self, settings: Settings) -> None:
+        self._home = FleetHome(settings.home)
+        self._folder = self._home.service(self.name)
+
+    def start(self) -> bool:
+        with locked(self._home.lock(self.name)):
+            broker = PrivateBroker(self._folder)
+            ran_already = condition(self._process(broker)) == "running"
+            if not ran_already:
+                end_at_once(self.name, self.family)  # a frozen one, or what a killed one left
+                broker.start()
+            launched = self._write_down(broker)
+        launched.settle_when(self.probe, START_SECONDS)
+        return not ran_already
+
+    def stop(self) -> bool:
+        def end() -> None:
+            ask_to_end(self._process(PrivateBroker(self._folder)), signal.SIGTERM, STOP_SECONDS)
+            end_at_once(self.name, self.family)
+            for path in (*self._folder.glob("*.pid"), self._folder / "lock"):
+                path.unlink(missing_ok=True)
+
+        return stopping(self._home, self.name, self.family, end)
+
+    def probe(self) -> bool:
+        url = self.url()
+        return url is not None and takes_connections(port_of(url))
+
+    def url(self) -> str | None:
+        return read_url(self._folder)
+
+    def fill(self, settings: Settings) -> Settings:
+        if settings.bus.url != "memory":
+            return settings
+        return settings.model_copy(update={"bus": BusSection(url=require_url(self._folder))})
+
+    def family(self) -> list[psutil.Process]:
+        """The broker with its helpers, and its port mapper: it gives them all this home."""
+        return carrying("HOME", str(self._folder))
+
+    def _write_down(self, broker: PrivateBroker) -> Launched:
+        pid = broker.pid
+        if pid is None:
+            raise ServiceError(f"{self.name}: it has ended as soon as it was up")
+        write_url(self._folder, broker.url)
+        known = read_record(self._home, self.name)
+        if known is None or known.process() is None:
+            write_record(self._home, self.name, "service", pid, psutil.Process(pid).cmdline())
+        return Launched(self.name, pid, None, self._folder / "log" / "broker.out", 0)
+
+    def _process(self, broker: PrivateBroker) -> psutil.Process | None:
+        return psutil.Process(broker.pid) if broker.pid is not None else None

@@ -1,0 +1,137 @@
+"""The nodes of a fleet, each a process of its own: what it is made of, and when it ends."""
+
+import contextlib
+import functools
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from kopitiam.bus.open import open_bus
+from kopitiam.bus.port import BusPort
+from kopitiam.contracts.config import Settings
+from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.messages import NodeKind
+from kopitiam.landing.layout import Home
+from kopitiam.registry.port import RegistryPort
+from kopitiam.registry.registry import open_registry
+from kopitiam.supervision.membership import Membership, Place
+from kopitiam.working import fail, working
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process that has its place in the fleet."""
+
+    settings: Settings
+    registry: RegistryPort
+    bus: BusPort
+    membership: Membership
+    trouble: "Future[None]"  # done when this node can work no more, with the reason
+
+
+@contextlib.contextmanager
+def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
+    """Takes the place; an earlier life of the same name finds its epoch stale."""
+    if settings.nodes.kinds.get(name) != kind:
+        known = ", ".join(node for node, what in settings.nodes.kinds.items() if what == kind)
+        raise ConfigError(f"--name {name}: not a {kind} of [nodes]; there are {known or 'none'}")
+    if settings.bus.url == "memory":
+        raise ConfigError("bus.url: a fleet wants amqp://…; memory is for one process only")
+    trouble = Future[None]()
+    with (
+        contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
+        contextlib.closing(open_bus(settings.bus.url)) as bus,
+    ):
+        place = Place(name, kind, registry, bus, settings.monitor)
+        membership = Membership(place, functools.partial(fail, trouble))
+        try:
+            yield Member(settings, registry, bus, membership, trouble)
+        finally:
+            membership.leave()
+
+
+def run_gateway(node: Member) -> None:
+    """Until there is trouble, which is raised."""
+    from kopitiam.gateway.app import close_gateway, open_gateway  # noqa: PLC0415 - each kind loads its own
+    from kopitiam.gateway.janitor import keep_tidy  # noqa: PLC0415
+    from kopitiam.gateway.server import serving  # noqa: PLC0415
+
+    gateway = open_gateway(node.membership.fence.name, node.settings, node.registry, node.bus)
+    stopping = threading.Event()
+    try:
+        tidying = functools.partial(keep_tidy, gateway, stopping)
+        with working(tidying, stop=[stopping.set], trouble=node.trouble), serving(gateway) as url:
+            node.membership.start(url)
+            node.trouble.result()
+    finally:
+        close_gateway(gateway)
+
+
+def run_pipeline(
+    node: Member, shards: tuple[int, ...], session: "Future[SparkSession]", scratch: Path
+) -> None:
+    from kopitiam.composition import Workplace, pipeline_node  # noqa: PLC0415
+    from kopitiam.pipeline.worker import Worker  # noqa: PLC0415
+
+    fence = node.membership.fence
+    workplace = Workplace(session, scratch, _checkpoint(node.settings.home, shards, fence.name, fence.epoch))
+    made = pipeline_node(node.settings, shards, node.registry, node.bus, fence=fence, workplace=workplace)
+    worker = Worker(made)
+    with working(worker.work, stop=[worker.stop], trouble=node.trouble):
+        node.membership.start()
+        session.result()
+        node.trouble.result()
+
+
+def run_monitor(node: Member, config: Path | None, probes: Mapping[str, Callable[[], bool]]) -> None:
+    from kopitiam.supervision.monitor import Monitor, Watch  # noqa: PLC0415
+    from kopitiam.supervision.reviver import Reviver  # noqa: PLC0415
+    from kopitiam.supervision.services import ServiceWatch  # noqa: PLC0415
+
+    name, nodes, pace = node.membership.fence.name, node.settings.nodes, node.settings.monitor
+    reviver = Reviver(pace.revive, config, lambda revived: monitor.on_revived(revived))  # noqa: PLW0108 - made below
+    below = len(nodes.monitors) - nodes.monitors.index(name) - 1
+    services = ServiceWatch(
+        probes,
+        reviver.revive,
+        every_seconds=pace.heartbeat_seconds,
+        patience_seconds=below * 3 * pace.heartbeat_seconds,
+        revive_limit=pace.revive_limit,
+    )
+    monitor = Monitor(Watch(name, nodes, pace, node.registry, node.bus, reviver.revive, services))
+    with working(monitor.run, stop=[monitor.stop, reviver.close], trouble=node.trouble):
+        node.membership.start()
+        node.trouble.result()
+
+
+@contextlib.contextmanager
+def own_scratch(home: Path, name: str) -> Iterator[Path]:
+    """A folder of this process alone; those of lives that are gone are removed."""
+    parent = home / "scratch" / name
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.iterdir():
+        if not (left.name.isdigit() and psutil.pid_exists(int(left.name))):
+            shutil.rmtree(left, ignore_errors=True)
+    scratch = parent / str(psutil.Process().pid)
+    scratch.mkdir(exist_ok=True)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _checkpoint(home: Path, shards: tuple[int, ...], name: str, epoch: int) -> Path:
+    """One for each life: a frozen one may still write to its own. The registry knows where to go on."""
+    mine = Home(home).checkpoint(f"{name}-{epoch}", shards)
+    for old in mine.parent.glob(f"{name}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    return mine

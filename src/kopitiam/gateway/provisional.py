@@ -1,0 +1,38 @@
+"""Provisional answers: asked of a pipeline over the bus, found again in the registry."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.messages import PROVISIONAL_QUEUE, ProvisionalWanted
+from kopitiam.contracts.runs import Run
+from kopitiam.gateway.context import Gateway
+from kopitiam.gateway.problems import Refusal
+
+PATIENCE_SECONDS = 30.0
+_LOOK_SECONDS = 0.1
+
+
+def provisional_answers(gateway: Gateway, run: Run, pause: Callable[[float], None] = time.sleep) -> Path:
+    """The folder of answers to all that was processed when they were asked for."""
+    wanted = _rows_processed(gateway, run.run)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    is_asked = False
+    while True:
+        made = gateway.registry.provisional(run.run)
+        if made is not None and made.figures["processed"] >= wanted:
+            return gateway.home.provisional(run.run, made.attempt)
+        if not is_asked:
+            gateway.bus.send(PROVISIONAL_QUEUE, ProvisionalWanted(run=run.run))
+            is_asked = True
+        if gateway.registry.get_run(run.run).state.is_over:
+            raise RunOver(f"run {run.run} is over; ask for its answers instead")
+        if time.monotonic() > deadline:
+            raise Refusal(503, "not_ready", "no pipeline has answered yet; try again")
+        pause(_LOOK_SECONDS)
+
+
+def _rows_processed(gateway: Gateway, run: str) -> int:
+    progress = gateway.registry.progress(run)
+    return sum(volume.rows for by_shard in progress.values() for volume in by_shard.values())

@@ -1,0 +1,82 @@
+"""Answers from partials: merged, ranked, joined with the names. The four questions are asked at once, since
+each of them is a few small jobs that wait more than they work.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kopitiam.contracts.errors import RunFailed
+from kopitiam.contracts.questions import Questions
+from kopitiam.pipeline import partials
+from kopitiam.pipeline import questions as asked
+from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of, why
+from kopitiam.pipeline.tables import read_table
+from kopitiam.results.answers import RawAnswers
+
+T = TypeVar("T")
+SCHEDULER_POOL = "answers"
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the answers of a run are made of: the paths of its partials, and the files of its tables."""
+
+    run: str
+    questions: Questions
+    partials: Sequence[str]
+    files: Mapping[str, Sequence[Path]]
+    partials_home: Path
+    landing: Path
+
+
+def answer(spark: SparkSession, material: Material, scratch: Path) -> RawAnswers:
+    """`scratch` takes the sorted files of Q1."""
+
+    def partial(kind: str) -> DataFrame:
+        paths = [path for path in material.partials if partials.kind_of(path) == kind]
+        return partials.read(spark, material.partials_home, kind, paths)
+
+    def table(name: str) -> DataFrame:
+        return read_table(spark, material.landing, name, material.files[name])
+
+    def products() -> pa.Table:
+        return asked.products_by_month(partial(partials.PRODUCTS), table("menu_items")).toArrow()
+
+    def tpv() -> pa.Table:
+        return asked.tpv_by_half_and_store(partial(partials.TPV), table("stores")).toArrow()
+
+    def customers() -> pa.Table:
+        """Ranks first, so that the few wanted ids reach down into the users' Parquet files."""
+        ranked = asked.customers_by_store(partial(partials.PURCHASES), material.questions).toArrow()
+        wanted = ranked["user_id"].unique().to_pylist()
+        users = table("users").where(f.col("user_id").isin(wanted))
+        return asked.birthdates_by_store(spark.createDataFrame(ranked), table("stores"), users).toArrow()
+
+    def large_sales() -> tuple[Path, ...]:
+        target = scratch / "large_sales"
+        asked.large_sales(partial(partials.LARGE_SALES)).write.parquet(str(target))
+        return tuple(sorted(target.glob("part-*.parquet")))
+
+    with ThreadPoolExecutor(4, thread_name_prefix="answers") as threads:
+        coming = [
+            threads.submit(_as_jobs_of, spark, material.run, question)
+            for question in (customers, large_sales, products, tpv)
+        ]
+        try:
+            ranked_customers, sales, best_products, values = [each.result() for each in coming]
+        except SPARK_FAILED as error:
+            raise RunFailed(f"Spark failed: {why(error)}") from error
+    return RawAnswers(sales, best_products, values, ranked_customers)
+
+
+def _as_jobs_of(spark: SparkSession, run: str, question: Callable[[], T]) -> T:
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
+    with jobs_of(spark, [run]):
+        return question()

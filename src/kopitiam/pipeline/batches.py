@@ -1,0 +1,191 @@
+"""One micro-batch: its chunks are checked, their partials computed and written, for all runs at once.
+
+Trouble of one run is its own: it fails with the reason, and the batch is computed again without it.
+"""
+
+import logging
+import shutil
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from kopitiam.contracts.batches import Batch, Partial, Processed
+from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.errors import IllegalTransition, RunNotFound, RunOver
+from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.runs import LogEntry, Run, RunState
+from kopitiam.landing.layout import Home
+from kopitiam.landing.tidying import remove_material
+from kopitiam.landing.writer import sync_tree
+from kopitiam.pipeline import partials
+from kopitiam.pipeline.failures import SPARK_FAILED, is_stopped, jobs_of, why
+from kopitiam.pipeline.questions import Partials
+from kopitiam.pipeline.questions import partials as partials_of
+from kopitiam.pipeline.source import Descriptors
+from kopitiam.pipeline.tables import read_table
+from kopitiam.registry.port import RegistryPort
+
+_COMPUTED = ("transactions", "transaction_items")  # the other tables wait for the final step
+_MOST_TASKS = 16
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a batch holds of one run."""
+
+    run: Run
+    chunks: tuple[LogEntry, ...]
+
+    @property
+    def questions(self) -> Questions:
+        return Questions.from_dict(self.run.questions)
+
+
+@dataclass(frozen=True)
+class BatchWork:
+    pipeline: str
+    spark: SparkSession
+    registry: RegistryPort
+    home: Home
+    stopping: threading.Event
+
+    @property
+    def is_closing(self) -> bool:
+        """Then jobs fail because they were cancelled, which says nothing about their runs."""
+        return self.stopping.is_set() or is_stopped(self.spark)
+
+    def process(self, query: str, number: int, found: Descriptors) -> Batch:
+        """Everything but the commit."""
+        shares = [share for share in self._shares(found.chunks) if self._is_sound(share)]
+        written = self._write(f"{query}-{number}", shares)
+        processed = tuple(each for share in shares for each in _processed(share))
+        return Batch(query, number, found.spans, processed, tuple(written))
+
+    def fail(self, run: str, reason: str) -> None:
+        _log.warning("run %s: %s", run, reason)
+        try:
+            self.registry.move(run, RunState.FAILED, reason)
+        except (RunOver, RunNotFound, IllegalTransition):
+            return
+        remove_material(self.home, run)
+
+    def _shares(self, chunks: Iterable[LogEntry]) -> list[Share]:
+        """By run; chunks of a run that is over are passed by."""
+        by_run: dict[str, list[LogEntry]] = defaultdict(list)
+        for chunk in chunks:
+            by_run[chunk.run].append(chunk)
+        return [Share(run, tuple(by_run[run.run])) for run in self._alive(by_run)]
+
+    def _alive(self, runs: Iterable[str]) -> list[Run]:
+        alive = []
+        for name in runs:
+            try:
+                run = self.registry.get_run(name)
+            except RunNotFound:
+                continue
+            if not run.state.is_over:
+                alive.append(run)
+        return alive
+
+    def _is_sound(self, share: Share) -> bool:
+        """The rows that are there are those that were registered; what is counted is what was seen."""
+        for chunk in share.chunks:
+            file = self._file(chunk)
+            try:
+                rows = pq.read_metadata(file).num_rows
+            except (OSError, pa.ArrowException) as error:
+                reason = str(error).partition("\n")[0]
+                self.fail(share.run.run, f"{chunk.table} chunk {chunk.number} cannot be read: {reason}")
+                return False
+            if rows != chunk.rows:
+                told = f"has {rows} rows, {chunk.rows} were registered"
+                self.fail(share.run.run, f"{chunk.table} chunk {chunk.number} {told}")
+                return False
+        return True
+
+    def _write(self, batch: str, shares: list[Share]) -> list[Partial]:
+        computed = [share for share in shares if any(chunk.table in _COMPUTED for chunk in share.chunks)]
+        if not computed:
+            return []
+        target = self.home.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
+        names = [share.run.run for share in computed]
+        try:
+            with jobs_of(self.spark, names):
+                partials.write(self._partials(computed), target)
+        except SPARK_FAILED as error:
+            shutil.rmtree(target, ignore_errors=True)
+            if self.is_closing:
+                raise
+            return self._write_again(batch, computed, error)
+        crash_point("batch.written")
+        return self._kept(target)
+
+    def _write_again(self, batch: str, shares: list[Share], error: Exception) -> list[Partial]:
+        """Without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
+        alive = {run.run for run in self._alive(share.run.run for share in shares)}
+        if len(alive) < len(shares):
+            return self._write(batch, [share for share in shares if share.run.run in alive])
+        if len(shares) > 1:
+            return [partial for share in shares for partial in self._write(batch, [share])]
+        self.fail(shares[0].run.run, f"Spark failed: {why(error)}")
+        return []
+
+    def _partials(self, shares: list[Share]) -> list[Partials]:
+        """Of runs that ask the same at once, as many as there are tasks to work side by side.
+
+        A task aggregates its own files, and nothing is shuffled: partials add up however they are cut.
+        """
+        tasks = min(self.spark.sparkContext.defaultParallelism, _MOST_TASKS)
+        return [
+            partials_of(
+                self._read(group, "transactions", slice(task, None, tasks)),
+                self._read(group, "transaction_items", slice(task, None, tasks)),
+                group[0].questions,
+            )
+            for group in _by_questions(shares)
+            for task in range(tasks)
+        ]
+
+    def _read(self, shares: list[Share], table: str, part: slice) -> DataFrame:
+        chunks = [chunk for share in shares for chunk in share.chunks if chunk.table == table]
+        files = [self._file(chunk) for chunk in chunks[part]]
+        return read_table(self.spark, self.home.landing, table, files).coalesce(1)
+
+    def _kept(self, target: Path) -> list[Partial]:
+        """On disk for good before the registry hears of them."""
+        if not any(target.glob("run=*")):
+            shutil.rmtree(target, ignore_errors=True)  # no row of the batch is asked about
+            return []
+        sync_tree(target)
+        return [
+            Partial(folder.parent.name.removeprefix("run="), str(folder.relative_to(self.home.partials)))
+            for folder in sorted(target.glob("run=*/kind=*"))
+        ]
+
+    def _file(self, chunk: LogEntry) -> Path:
+        return self.home.chunk(chunk.run, chunk.table, chunk.shard, chunk.number)
+
+
+def _by_questions(shares: list[Share]) -> list[list[Share]]:
+    groups: dict[Questions, list[Share]] = defaultdict(list)
+    for share in shares:
+        groups[share.questions].append(share)
+    return list(groups.values())
+
+
+def _processed(share: Share) -> list[Processed]:
+    counts: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for chunk in share.chunks:
+        counts[chunk.table, chunk.shard].append(chunk.rows)
+    return [
+        Processed(share.run.run, table, shard, len(rows), sum(rows))
+        for (table, shard), rows in counts.items()
+    ]

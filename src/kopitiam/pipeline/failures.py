@@ -1,0 +1,43 @@
+"""Spark's failures: what they say, and jobs that are cancelled with the run they are for."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+SPARK_FAILED = (PySparkException, Py4JJavaError)
+
+
+def why(error: Exception) -> str:
+    """Its first line: what follows is for those who read the log."""
+    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    return str(message).strip().partition("\n")[0]
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Then a failure says nothing about the data."""
+    context = spark.sparkContext
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+@contextlib.contextmanager
+def jobs_of(spark: SparkSession, runs: Iterable[str]) -> Iterator[None]:
+    """Jobs that this thread starts here end when one of these runs is ended by force."""
+    tags = [tag_of(run) for run in runs]
+    for tag in tags:
+        spark.sparkContext.addJobTag(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, OSError):  # a killed JVM has no tags left
+            for tag in tags:
+                spark.sparkContext.removeJobTag(tag)
+
+
+def tag_of(run: str) -> str:
+    return f"run-{run}"

@@ -1,0 +1,77 @@
+"""Partial results at rest: what the chunks of a batch leave behind, for each run and kind.
+
+All kinds of a batch are written by one Spark job, in the columns of all kinds together, into a folder for
+each run and kind. Partials merge by adding: those of a whole run may be merged in any order and grouping.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from kopitiam.pipeline.questions import Partials
+from kopitiam.pipeline.stages.maximizers import merge_products, merge_purchases, merge_tpv
+
+LARGE_SALES, PRODUCTS, TPV, PURCHASES = "large_sales", "products", "tpv", "purchases"
+COLUMNS: dict[str, tuple[str, ...]] = {
+    LARGE_SALES: ("transaction_id", "final_amount"),
+    PRODUCTS: ("item_id", "month", "quantity", "subtotal"),
+    TPV: ("store_id", "half", "amount"),
+    PURCHASES: ("store_id", "user_id", "purchases"),
+}
+_NOT_LONG: dict[str, t.DataType] = {"transaction_id": t.StringType(), "month": t.IntegerType()}
+_FOLDERS = ("pipeline", "batch", "run", "kind")
+_MERGES: dict[str, Callable[[DataFrame], DataFrame]] = {
+    LARGE_SALES: lambda partials: partials,
+    PRODUCTS: merge_products,
+    TPV: merge_tpv,
+    PURCHASES: merge_purchases,
+}
+
+
+def schema(kind: str) -> t.StructType:
+    return t.StructType([_field(name) for name in COLUMNS[kind]] + [_text(name) for name in _FOLDERS])
+
+
+def write(partials: Iterable[Partials], target: Path) -> None:
+    """One job for all of them. `target` is a new folder: nobody else writes there."""
+    every = [frame for some in partials for frame in _labelled(some)]
+    whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), every)
+    whole.write.partitionBy("run", "kind").parquet(str(target))
+
+
+def read(spark: SparkSession, home: Path, kind: str, paths: Sequence[str]) -> DataFrame:
+    """The partials of one kind below the folder of all partials, not merged yet."""
+    if not paths:
+        return spark.createDataFrame([], schema(kind)).select(*COLUMNS[kind])
+    reader = spark.read.schema(schema(kind)).option("basePath", str(home))
+    return reader.parquet(*[str(home / path) for path in paths]).select(*COLUMNS[kind])
+
+
+def merged(kind: str, partials: DataFrame) -> DataFrame:
+    return partials.transform(_MERGES[kind])
+
+
+def kind_of(path: str) -> str:
+    return path.rpartition("kind=")[2]
+
+
+def _labelled(partials: Partials) -> list[DataFrame]:
+    frames = {
+        LARGE_SALES: partials.large_sales,
+        PRODUCTS: partials.products,
+        TPV: partials.tpv,
+        PURCHASES: partials.purchases,
+    }
+    return [frame.withColumn("kind", f.lit(kind)) for kind, frame in frames.items()]
+
+
+def _field(name: str) -> t.StructField:
+    return t.StructField(name, _NOT_LONG.get(name, t.LongType()))
+
+
+def _text(name: str) -> t.StructField:
+    return t.StructField(name, t.StringType())

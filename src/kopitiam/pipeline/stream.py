@@ -1,0 +1,147 @@
+"""The stream: micro-batches from the chunk log, each committed once to the registry, whatever happens.
+
+The registry is the truth, Spark's checkpoint a convenience: a batch counts when its partials, its counters
+and the new position of every shard are committed in one transaction under (query id, batch id). A batch
+that Spark repeats is known by that key. A checkpoint that does not fit what the registry knows is thrown
+away, and a new query goes on from the registry's positions.
+"""
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.errors import ForeignCheckpoint, KopitiamError, ServiceError, StaleEpoch
+from kopitiam.landing.tidying import remove_material
+from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.failures import is_stopped
+from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
+from kopitiam.registry.port import Fence, RegistryPort
+
+_LOOK_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Stream:
+    work: BatchWork
+    connect: Callable[[], RegistryPort]  # for Spark's reader, in a process of its own
+    bounds: LogBounds
+    checkpoint: Path
+    fence: Fence
+    on_committed: Callable[[Batch], None]
+    _query: StreamingQuery | None = None
+    _is_started: threading.Event = field(default_factory=threading.Event)
+    _trouble: Exception | None = None
+    _committed: int = 0
+
+    def run(self) -> None:
+        """Until told to stop, or until another has taken this pipeline's place (`StaleEpoch`)."""
+        self.sweep()
+        pause = _FIRST_PAUSE_SECONDS
+        while not self.work.stopping.is_set():
+            committed = self._run_query()
+            trouble, self._trouble = self._trouble, None
+            if isinstance(trouble, StaleEpoch):
+                raise trouble
+            if isinstance(trouble, ForeignCheckpoint):
+                _log.warning("stream: %s; starting anew from the registry", trouble)
+                shutil.rmtree(self.checkpoint, ignore_errors=True)
+            elif trouble is not None and is_stopped(self.work.spark):
+                raise ServiceError("Spark has died; nothing is lost, start again")
+            elif trouble is not None:
+                _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
+                pause = _FIRST_PAUSE_SECONDS if committed else min(2 * pause, _MOST_PAUSE_SECONDS)
+                self.work.stopping.wait(pause)
+
+    def run_available(self) -> None:
+        """All that is in the log now, and no more."""
+        self._run_query(available_now=True)
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    def sweep(self) -> None:
+        """Partials that no commit tells of: of batches and merges that were cut short."""
+        folder = self.work.home.partials_of(self.work.pipeline)
+        known = self.work.registry.partial_paths(f"{folder.name}/")
+        in_use = {path.split("/")[1] for path in known}
+        for batch in folder.glob("batch=*"):
+            if batch.name not in in_use:
+                shutil.rmtree(batch, ignore_errors=True)
+
+    def _run_query(self, available_now: bool = False) -> int:
+        """Gives the number of batches it committed."""
+        self._committed = 0
+        self._is_started.clear()
+        try:
+            self._query = self._start(available_now)
+            self._is_started.set()
+            while not self.work.stopping.is_set() and self._query.isActive:
+                self._query.awaitTermination(_LOOK_SECONDS)  # type: ignore[arg-type]
+            if self._query.isActive:
+                self._query.stop()
+            elif (error := self._query.exception()) and self._trouble is None:
+                self._trouble = error
+        except (PySparkException, Py4JError, OSError) as error:
+            if not self.work.stopping.is_set() and self._trouble is None:
+                self._trouble = error
+        return self._committed
+
+    def _start(self, available_now: bool) -> StreamingQuery:
+        spark = self.work.spark
+        spark.dataSource.register(chunk_log(self.connect, self.bounds))
+        writer = spark.readStream.format(NAME).load().writeStream
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        return (
+            writer.queryName(self.work.pipeline)
+            .option("checkpointLocation", str(self.checkpoint))
+            .foreachBatch(self._take)
+            .start()
+        )
+
+    def _take(self, batch: DataFrame, number: int) -> None:
+        self._is_started.wait()
+        assert self._query is not None
+        try:
+            if number:
+                crash_point("batch.checkpointed")
+            crash_point("batch.begun")
+            found = Descriptors.of_rows(batch.collect())
+            crash_point("batch.read")
+            self._commit(self._processed(str(self._query.id), number, found))
+        except (KopitiamError, OSError) as error:
+            self._trouble = error
+            raise
+        crash_point("batch.committed")
+
+    def _processed(self, query: str, number: int, found: Descriptors) -> Batch:
+        """A batch that the registry knows is not computed again, only named."""
+        positions = self.work.registry.positions(found.spans)
+        if all(positions[shard] == upto for shard, (_, upto) in found.spans.items()):
+            return Batch(query, number, found.spans, (), ())
+        for shard, (after, upto) in found.spans.items():
+            if positions[shard] != after:
+                where = f"goes from {after} to {upto} in shard {shard}"
+                raise ForeignCheckpoint(f"batch {number} {where}, the registry is at {positions[shard]}")
+        return self.work.process(query, number, found)
+
+    def _commit(self, batch: Batch) -> None:
+        committed = self.work.registry.commit_batch(batch, self.fence)
+        self._committed += 1
+        for run in committed.ignored:
+            remove_material(self.work.home, run)
+        if committed.outcome == "committed":
+            self.on_committed(batch)

@@ -1,0 +1,127 @@
+"""Batches of the stream: committed once, whatever is repeated. Each function is a part of a transaction.
+
+Locks are taken in one order: the batch, its shards' positions, its runs. The runs come last, since their
+clients wait for them.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
+
+from kopitiam.contracts.batches import Batch, Committed, Processed
+from kopitiam.contracts.errors import ForeignCheckpoint
+from kopitiam.registry.runs import locked_states, touch_all
+from kopitiam.registry.schema import batches, partials, shard_counters, shard_positions, shard_progress
+from kopitiam.registry.transactions import upsert
+
+KEPT = 100  # batches of a query; Spark repeats the last one, a restored checkpoint some more
+
+Spans = Mapping[int, tuple[int, int]]
+
+
+def positions(connection: Connection, shards: Collection[int]) -> dict[int, int]:
+    query = select(shard_positions).where(shard_positions.c.shard.in_(shards))
+    return dict.fromkeys(shards, 0) | {row.shard: row.position for row in connection.execute(query)}
+
+
+def commit(connection: Connection, batch: Batch) -> Committed:
+    if not _begin(connection, batch):
+        return _repeated(connection, batch)
+    _move_positions(connection, batch)
+    states = locked_states(connection, batch.runs)
+    alive = {run for run, state in states.items() if not state.is_over}
+    _count(connection, [each for each in batch.processed if each.run in alive])
+    kept = [asdict(partial) for partial in batch.partials if partial.run in alive]
+    if kept:
+        connection.execute(insert(partials), kept)
+    if alive:
+        touch_all(connection, alive)
+    ignored = batch.runs - alive
+    if ignored:
+        _note_ignored(connection, batch, ignored)
+    return Committed("committed", ignored)
+
+
+def _begin(connection: Connection, batch: Batch) -> bool:
+    """False if it was committed before; whoever commits the same batch right now is waited for."""
+    values = {"query": batch.query, "batch": batch.batch, "spans": _told(batch.spans), "ignored": "[]"}
+    adding = upsert(connection, batches).values(values).on_conflict_do_nothing()
+    if connection.scalar(adding.returning(batches.c.batch)) is None:
+        return False
+    is_old = batches.c.batch <= batch.batch - KEPT
+    connection.execute(delete(batches).where(batches.c.query == batch.query, is_old))
+    return True
+
+
+def _repeated(connection: Connection, batch: Batch) -> Committed:
+    before = connection.execute(select(batches.c.spans, batches.c.ignored).where(_is(batch))).one()
+    if before.spans != (spans := _told(batch.spans)):
+        raise ForeignCheckpoint(
+            f"batch {batch.batch} of {batch.query} has the spans {spans}, was committed with {before.spans}"
+        )
+    return Committed("repeated", frozenset(json.loads(before.ignored)))
+
+
+def _move_positions(connection: Connection, batch: Batch) -> None:
+    if not batch.spans:
+        return
+    stands = _locked_positions(connection, batch.spans)
+    ends = select(shard_counters).where(shard_counters.c.shard.in_(batch.spans))
+    ends_at = {row.shard: row.last for row in connection.execute(ends)}
+    for shard, (after, upto) in sorted(batch.spans.items()):
+        goes = f"batch {batch.batch} of {batch.query} goes from {after} to {upto} in shard {shard}"
+        if stands[shard] != after:
+            raise ForeignCheckpoint(f"{goes}, which stands at {stands[shard]}")
+        if upto > ends_at.get(shard, 0):
+            raise ForeignCheckpoint(f"{goes}, whose log ends at {ends_at.get(shard, 0)}")
+    moving = update(shard_positions).where(shard_positions.c.shard == bindparam("of_shard"))
+    connection.execute(
+        moving.values(position=bindparam("upto")),
+        [{"of_shard": shard, "upto": upto} for shard, (_, upto) in batch.spans.items()],
+    )
+
+
+def _locked_positions(connection: Connection, shards: Collection[int]) -> dict[int, int]:
+    wanted = sorted(shards)
+    query = select(shard_positions).where(shard_positions.c.shard.in_(wanted))
+    locking = query.order_by(shard_positions.c.shard).with_for_update()
+    found = {row.shard: row.position for row in connection.execute(locking)}
+    if missing := [shard for shard in wanted if shard not in found]:
+        adding = upsert(connection, shard_positions).on_conflict_do_nothing()
+        connection.execute(adding, [{"shard": shard, "position": 0} for shard in missing])
+        found = {row.shard: row.position for row in connection.execute(locking)}
+    return found
+
+
+def _count(connection: Connection, processed: list[Processed]) -> None:
+    if not processed:
+        return
+    adding = upsert(connection, shard_progress)
+    connection.execute(
+        adding.on_conflict_do_update(
+            index_elements=[shard_progress.c.run, shard_progress.c.table_name, shard_progress.c.shard],
+            set_={
+                "chunks": shard_progress.c.chunks + adding.excluded.chunks,
+                "rows": shard_progress.c.rows + adding.excluded.rows,
+            },
+        ),
+        [
+            {"run": p.run, "table_name": p.table, "shard": p.shard, "chunks": p.chunks, "rows": p.rows}
+            for p in processed
+        ],
+    )
+
+
+def _note_ignored(connection: Connection, batch: Batch, ignored: frozenset[str]) -> None:
+    """So that a repeated commit, whose first answer may have been lost, gets the same one."""
+    connection.execute(update(batches).where(_is(batch)).values(ignored=json.dumps(sorted(ignored))))
+
+
+def _is(batch: Batch) -> ColumnElement[bool]:
+    return and_(batches.c.query == batch.query, batches.c.batch == batch.batch)
+
+
+def _told(spans: Spans) -> str:
+    return json.dumps({str(shard): list(spans[shard]) for shard in sorted(spans)})

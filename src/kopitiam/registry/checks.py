@@ -1,0 +1,32 @@
+"""What never reaches the database: values that make no sense, whoever passes them."""
+
+from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.tables import TABLES
+
+LARGEST = 2**63 - 1  # what the database can count
+
+
+def want_table(table: str) -> None:
+    if table not in TABLES:
+        raise ValueError(f"no table {table!r}")
+
+
+def want_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if not 0 <= count <= LARGEST:
+            raise ValueError(f"{name} {count}: want 0 to {LARGEST}")
+
+
+def want_batch(batch: Batch) -> None:
+    want_counts(batch=batch.batch)
+    for shard, (after, upto) in batch.spans.items():
+        want_counts(shard=shard, after=after, upto=upto)
+        if upto < after:
+            raise ValueError(f"shard {shard}: want a span that goes forward, not from {after} to {upto}")
+    for processed in batch.processed:
+        want_table(processed.table)
+        want_counts(chunks=processed.chunks, rows=processed.rows)
+        if processed.shard not in batch.spans:
+            raise ValueError(f"shard {processed.shard}: want a span for what was processed of it")
+    for partial in batch.partials:
+        want_counts(level=partial.level, rows=partial.rows)

@@ -1,0 +1,163 @@
+"""Which monitor leads: Bully, as one monitor plays it. Time and messages in, actions out.
+
+Bully alone may give two leaders when messages are lost. Here a candidate that hears of nobody higher only
+asks the registry for the next epoch, and leads once it is granted. An epoch has one holder, and the registry
+refuses what is written under any but the last: to lead is to hold the current epoch. Whoever leads and has
+not yet heard that its epoch is over does no harm.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"  # has asked those with higher ids, or nobody is left to ask but the registry
+    WAITING = "waiting"  # a higher one lives, and has to say that it leads; or the registry did not grant
+    LEADER = "leader"
+
+
+@dataclass(frozen=True)
+class SendElection:
+    to: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SendAnswer:
+    to: int
+
+
+@dataclass(frozen=True)
+class TakeEpoch:
+    """Asks the registry for the next epoch: from a lower id it is taken, from a dead one it is free."""
+
+
+@dataclass(frozen=True)
+class SendCoordinator:
+    epoch: int
+
+
+@dataclass(frozen=True)
+class StepDown:
+    pass
+
+
+Action = SendElection | SendAnswer | TakeEpoch | SendCoordinator | StepDown
+
+
+class Bully:
+    """`epoch` is the greatest known, and `leader` who was last known to hold it. The leader's own epoch is
+    never behind: whoever learns of a greater one steps down."""
+
+    def __init__(
+        self,
+        my_id: int,
+        others: frozenset[int],
+        answer_timeout: float,
+        coordinator_timeout: float,
+        leader_timeout: float,
+    ) -> None:
+        self.my_id = my_id
+        self.state = State.FOLLOWER
+        self.leader: int | None = None
+        self.epoch = 0
+        self._others = others - {my_id}
+        self._higher = tuple(sorted(each for each in self._others if each > my_id))
+        self._answer_timeout = answer_timeout
+        self._coordinator_timeout = coordinator_timeout
+        self._leader_timeout = leader_timeout
+        self._deadline = -math.inf  # whoever comes, or comes back, begins with an election
+        self._has_asked = False  # for an epoch, in this election
+        self._is_shut_out = False  # the registry gave no epoch, and knows of nobody better
+
+    def tick(self, now: float) -> list[Action]:
+        if now < self._deadline:
+            return []
+        if self.state is State.CANDIDATE and not self._has_asked:
+            return self._ask(now)
+        self.leader = None
+        return self._elect(now)
+
+    def on_election(self, sender: int, now: float) -> list[Action]:
+        """Whoever could not lead now says nothing, so that a lower one may. A living leader is told of, and
+        not elected again."""
+        if sender not in self._others or sender > self.my_id or self._is_shut_out:
+            return []
+        if self.state is State.LEADER:
+            return [SendAnswer(sender), SendCoordinator(self.epoch)]
+        return [SendAnswer(sender), *self.tick(now)]
+
+    def on_answer(self, sender: int, now: float) -> list[Action]:
+        if self.state is State.CANDIDATE and sender in self._higher:
+            self._wait(now)
+        return []
+
+    def on_coordinator(self, sender: int, epoch: int, now: float) -> list[Action]:
+        return self._hear_leader(sender, epoch, now)
+
+    def on_leader_heartbeat(self, sender: int, epoch: int, now: float) -> list[Action]:
+        """As good as COORDINATOR, which may have been lost."""
+        return self._hear_leader(sender, epoch, now)
+
+    def on_epoch_granted(self, epoch: int, now: float) -> list[Action]:  # noqa: ARG002
+        """Whatever was heard meanwhile: if the epoch is not behind, nobody else can lead now."""
+        if epoch < self.epoch or (self.state is State.LEADER and epoch == self.epoch):
+            return []
+        self.state, self.leader, self.epoch = State.LEADER, self.my_id, epoch
+        self._deadline = math.inf
+        self._is_shut_out = False
+        return [SendCoordinator(epoch)]
+
+    def on_epoch_refused(self, holder_hint: int | None, now: float) -> list[Action]:
+        """Without a hint at a higher one, the registry cannot be reached: try again, but not at once."""
+        if self.state not in (State.CANDIDATE, State.WAITING):
+            return []
+        if holder_hint in self._higher:
+            self._follow(holder_hint, now)
+        else:
+            self._is_shut_out = True
+            self._wait(now)
+        return []
+
+    def on_epoch_lost(self, now: float) -> list[Action]:
+        """The registry no longer takes what is written under the epoch."""
+        if self.state is not State.LEADER:
+            return []
+        self.leader = None
+        return [StepDown(), *self._elect(now)]
+
+    def _hear_leader(self, sender: int, epoch: int, now: float) -> list[Action]:
+        is_news = epoch > self.epoch or (epoch == self.epoch and self.leader in (None, sender))
+        if sender not in self._others or not is_news:
+            return []
+        stepping_down: list[Action] = [StepDown()] if self.state is State.LEADER else []
+        self.leader, self.epoch = sender, epoch
+        if sender > self.my_id:
+            self._follow(sender, now)
+            return stepping_down
+        if self.state in (State.CANDIDATE, State.WAITING):
+            return []
+        return [*stepping_down, *self._elect(now)]
+
+    def _elect(self, now: float) -> list[Action]:
+        self.state = State.CANDIDATE
+        if not self._higher:
+            return self._ask(now)
+        self._has_asked = False
+        self._deadline = now + self._answer_timeout
+        return [SendElection(self._higher)]
+
+    def _ask(self, now: float) -> list[Action]:
+        self._has_asked = True
+        self._deadline = now + self._coordinator_timeout
+        return [TakeEpoch()]
+
+    def _wait(self, now: float) -> None:
+        self.state = State.WAITING
+        self._deadline = now + self._coordinator_timeout
+
+    def _follow(self, leader: int, now: float) -> None:
+        self.state, self.leader = State.FOLLOWER, leader
+        self._deadline = now + self._leader_timeout
+        self._is_shut_out = False

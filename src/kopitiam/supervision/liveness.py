@@ -1,0 +1,190 @@
+"""Which nodes live, and which are to be revived: heartbeats and time in, decisions out.
+
+A heartbeat is the only sign of life: a node may be as slow as it likes while it sends them. Nobody is
+declared dead for what happened while nobody looked: not by a new leader, which gives every node a full
+timeout, and not after the monitor itself stood still, for a pause moves all deadlines. A monitor that is cut
+off from the bus should therefore not tick.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kopitiam.contracts.messages import NodeKind
+from kopitiam.contracts.nodes import NodeRecord, NodeState
+
+
+class Backoff(NamedTuple):
+    first_seconds: float = 10.0
+    factor: float = 2.0
+    most_seconds: float = 300.0
+
+    def after(self, attempt: int) -> float:
+        return min(self.first_seconds * self.factor ** (attempt - 1), self.most_seconds)
+
+
+@dataclass(frozen=True)
+class Revive:
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Reviving did not help: a person has to look."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A node that was dead lives again, revived or by itself."""
+
+    node: str
+
+
+Decision = Revive | Alarm | Recovered
+
+
+@dataclass
+class _Node:
+    kind: NodeKind
+    state: NodeState = "starting"
+    since: float = 0.0
+    deadline: float = math.inf  # when something is to be done if no heartbeat comes until then
+    stable_at: float = math.inf
+    epoch: int = 0
+    pid: int | None = None  # None before the first heartbeat
+    url: str | None = None
+    attempts: int = 0
+    alarm: str | None = None
+    is_lost: bool = False  # declared dead, and not heard of since
+
+    def is_same_life(self, epoch: int, pid: int) -> bool:
+        """Also if it was never heard of: then there is no telling."""
+        return self.pid is None or (epoch, pid) == (self.epoch, self.pid)
+
+    def enter(self, state: NodeState, now: float) -> None:
+        if state != self.state:
+            self.state, self.since = state, now
+
+
+class Liveness:
+    def __init__(
+        self,
+        expected: Mapping[str, NodeKind],
+        *,
+        timeout_seconds: float = 20.0,
+        revive_backoff: tuple[float, float, float] = Backoff(),
+        revive_limit: int = 5,
+        stable_seconds: float = 60.0,
+        pause_seconds: float = 5.0,
+    ) -> None:
+        """After `revive_limit` attempts comes an alarm; they are forgotten once a node has lived for
+        `stable_seconds`. More than `pause_seconds` without a tick or heartbeat means that nobody looked:
+        it has to be more than the time between two ticks."""
+        self._timeout = timeout_seconds
+        self._backoff = Backoff(*revive_backoff)
+        self._limit = revive_limit
+        self._stable = stable_seconds
+        self._pause = pause_seconds
+        self._nodes = {name: _Node(kind) for name, kind in expected.items()}
+        self._now: float | None = None
+
+    def on_heartbeat(  # noqa: PLR0917 - as they stand in the message
+        self, node: str, kind: NodeKind, epoch: int, pid: int, url: str | None, now: float
+    ) -> list[Decision]:
+        now = self._advance(now)
+        known = self._nodes.get(node)
+        if known is None or known.kind != kind or epoch < known.epoch:
+            return []
+        if known.state == "stopped" and now < known.deadline and known.is_same_life(epoch, pid):
+            return []  # sent before it left, and late
+        decisions: list[Decision] = [Recovered(node)] if known.is_lost else []
+        if known.state != "alive":
+            known.enter("alive", now)
+            known.stable_at = now + self._stable
+        elif now >= known.stable_at:
+            known.attempts = 0
+        known.epoch, known.pid, known.url = epoch, pid, url
+        known.deadline = now + self._timeout
+        known.alarm, known.is_lost = None, False
+        return decisions
+
+    def on_stopped(self, node: str) -> None:
+        """It left on purpose: it is not revived until it is heard of again, by any leader who is told."""
+        known = self._nodes.get(node)
+        if known is None or known.state == "stopped":
+            return
+        now = self._now or 0.0
+        known.enter("stopped", now)
+        known.deadline = now + self._timeout  # until then a heartbeat of the life that ended is a late one
+        known.alarm, known.attempts, known.is_lost = None, 0, False
+
+    def on_revived(self, node: str, now: float) -> None:
+        """The command was run: from now on the node has time to start."""
+        known = self._nodes.get(node)
+        if known is not None and known.state in ("dead", "starting"):
+            known.enter("starting", now)
+            known.deadline = self._looked(now) + self._backoff.after(max(known.attempts, 1))
+
+    def tick(self, now: float) -> list[Decision]:
+        now = self._advance(now)
+        return [
+            decision
+            for name, node in self._nodes.items()
+            if node.state != "stopped" and now >= node.deadline
+            for decision in self._revive_or_give_up(name, node, now)
+        ]
+
+    def nodes(self, now: float) -> list[NodeRecord]:
+        """In the order of the configuration; who leads is not known here."""
+        looked = self._looked(now)
+        return [_record(name, node, looked) for name, node in self._nodes.items()]
+
+    def _revive_or_give_up(self, name: str, node: _Node, now: float) -> list[Decision]:
+        node.enter("dead", now)
+        node.is_lost = True
+        if node.attempts < self._limit:
+            node.attempts += 1
+            node.deadline = now + self._backoff.after(node.attempts)  # on_revived may never come
+            return [Revive(name, node.attempts)]
+        node.deadline = math.inf
+        if node.alarm is not None:
+            return []
+        node.alarm = f"no heartbeat after {node.attempts} attempts to revive it"
+        return [Alarm(name, node.alarm)]
+
+    def _advance(self, now: float) -> float:
+        """The time does not go back, and what happened in a pause is nobody's fault. A clock that is set
+        back by more is a pause too."""
+        looked = self._looked(now)
+        gap = now - looked
+        if abs(gap) > self._pause:
+            for node in self._nodes.values():
+                node.deadline += gap
+                node.stable_at += gap
+            looked = now
+        self._now = looked
+        return looked
+
+    def _looked(self, now: float) -> float:
+        """Until when somebody looked: till now, unless this is a pause."""
+        before = self._now if self._now is not None else self._begin(now)
+        return max(before, now) if abs(now - before) <= self._pause else before
+
+    def _begin(self, now: float) -> float:
+        self._now = now
+        for node in self._nodes.values():
+            node.since, node.deadline = now, now + self._timeout
+        return now
+
+
+def _record(name: str, node: _Node, now: float) -> NodeRecord:
+    """A node whose time is up is dead, even if the tick that will say so has not come yet."""
+    is_overdue = node.state in ("alive", "starting") and now >= node.deadline
+    state: NodeState = "dead" if is_overdue else node.state
+    since = node.deadline if is_overdue else node.since
+    return NodeRecord(name, node.kind, node.pid, node.url, state, since, node.epoch, node.alarm)

@@ -1,0 +1,109 @@
+"""A node's place in the fleet: its lease with an epoch, its heartbeats, and how it leaves.
+
+Heartbeats and the lease have a thread each, which share no lock with the work or with each other: a busy
+node, or one whose registry is away, still says that it lives.
+"""
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kopitiam.bus.port import BusPort
+from kopitiam.contracts.config import MonitorSection
+from kopitiam.contracts.errors import StaleEpoch, Unavailable
+from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Heartbeat, NodeKind, Stopped
+from kopitiam.contracts.nodes import NodeRecord, NodeState
+from kopitiam.registry.port import Fence, RegistryPort
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands: its name, its kind, and what it shares with the others."""
+
+    name: str
+    kind: NodeKind
+    registry: RegistryPort
+    bus: BusPort
+    pace: MonitorSection
+
+
+class Membership:
+    """From the start to `leave`. `on_lost` is called once, when another life has taken this one's place."""
+
+    def __init__(self, place: Place, on_lost: Callable[[StaleEpoch], None]) -> None:
+        self.place = place
+        self._on_lost = on_lost
+        self._holder = uuid.uuid4().hex
+        self._left = threading.Event()
+        self._is_lost = False
+        self._since = time.time()
+        self._url: str | None = None
+        epoch = place.registry.enlist(place.name, self._holder, place.pace.timeout_seconds)
+        self.fence = Fence(place.name, epoch)
+        self._threads = [
+            threading.Thread(target=self._keep, args=(tell,), name=f"{tell.__name__.strip('_')}", daemon=True)
+            for tell in (self._beat, self._renew)
+        ]
+
+    def start(self, url: str | None = None) -> None:
+        self._url = url
+        self.place.registry.report_node(self._record("alive"))
+        for thread in self._threads:
+            thread.start()
+
+    def leave(self) -> None:
+        """On purpose: nobody is to revive it. One whose place was taken has nothing to say any more."""
+        self._left.set()
+        if self._is_lost:
+            return
+        place = self.place
+        for step in (
+            lambda: place.bus.publish(HEARTBEAT_TOPIC, Stopped(node=place.name, epoch=self.fence.epoch)),
+            lambda: place.registry.report_node(self._record("stopped")),
+            lambda: place.registry.release(place.name, self._holder, self.fence.epoch),
+        ):
+            try:
+                step()
+            except Unavailable as error:
+                _log.warning("leaving: %s", error)
+
+    def _keep(self, tell: Callable[[], None]) -> None:
+        while not self._left.is_set():
+            try:
+                tell()
+            except Unavailable as error:
+                _log.info("%s: %s", tell.__name__, error)
+            self._left.wait(self.place.pace.heartbeat_seconds)
+
+    def _beat(self) -> None:
+        self.place.bus.publish(
+            HEARTBEAT_TOPIC,
+            Heartbeat(
+                node=self.place.name,
+                kind=self.place.kind,
+                epoch=self.fence.epoch,
+                pid=os.getpid(),
+                url=self._url,
+                sent_at=time.time(),
+            ),
+        )
+
+    def _renew(self) -> None:
+        place, epoch = self.place, self.fence.epoch
+        if not place.registry.renew(place.name, self._holder, epoch, place.pace.timeout_seconds):
+            self._left.set()
+            reason = f"another process has taken its place; epoch {epoch} is over"
+            self._is_lost = True
+            self._on_lost(StaleEpoch(f"{place.name}: {reason}"))
+
+    def _record(self, state: NodeState) -> NodeRecord:
+        since = self._since if state == "alive" else time.time()
+        return NodeRecord(
+            self.place.name, self.place.kind, os.getpid(), self._url, state, since, self.fence.epoch
+        )

@@ -1,0 +1,141 @@
+"""A real `kopi serve` on a home and a port that outlive its processes, and what is left of a run on it."""
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from kopitiam.contracts.tables import TABLES
+from kopitiam.registry.registry import connect_registry
+
+KOPI = Path(sys.executable).with_name("kopi")
+READY_SECONDS = 60
+ANSWER_SECONDS = 240
+END_SECONDS = 30
+
+
+def until(is_so: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+class Service:
+    """Its processes are known by a folder for temporary files that no other process has."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+        self.home = home
+        self.environment = dict(environment)
+        self.log = home.parent / "service.log"
+        self._temporary = home.parent / "temporary"
+        self._temporary.mkdir(parents=True)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        # No connection is kept: the next call may be for the next life.
+        no_keeping = httpx.Limits(max_keepalive_connections=0)
+        self.http = httpx.Client(base_url=self.url, timeout=60, limits=no_keeping, trust_env=False)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.settings: dict[str, str] = {}
+
+    def start(self, **settings: str) -> subprocess.Popen[bytes]:
+        """A new life, with these settings above those of the service."""
+        self.settings = settings
+        argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
+        environment = self.environment | settings | {"TMPDIR": str(self._temporary)}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
+        until(self._is_ready, READY_SECONDS)
+        return self.process
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        assert self.has_died(END_SECONDS)
+
+    def has_died(self, seconds: float) -> bool:
+        """By kill -9, and all that it had started has gone with it."""
+        assert self.process is not None
+        code = self.process.wait(seconds)
+        until(lambda: not self.processes(), END_SECONDS)
+        return code == -signal.SIGKILL
+
+    def stop(self) -> int:
+        """As a person would; gives the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(END_SECONDS)
+
+    def end(self) -> None:
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if self.process is not None:
+            self.process.wait()
+        self.http.close()
+
+    def processes(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if self._is_mine(process)]
+
+    def status(self, run: str) -> dict[str, Any]:
+        response = self.http.get(f"/api/v1/runs/{run}")
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    def durable_chunks(self, run: str) -> int:
+        return sum(table["chunks"] for table in self.status(run)["tables"].values())
+
+    def expected_chunks(self, run: str) -> int:
+        return sum(table["expected_chunks"] for table in self.status(run)["tables"].values())
+
+    def outcomes(self, outcome: str) -> int:
+        """How many chunks this life of the gateway has answered so."""
+        text = self.http.get("/metrics").text
+        found = re.findall(
+            rf'^kopitiam_chunks_total{{outcome="{outcome}",[^}}]*}} (\S+)$', text, re.MULTILINE
+        )
+        return int(sum(map(float, found)))
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text(encoding="utf-8")
+        with contextlib.suppress(httpx.TransportError):
+            return self.http.get("/readyz").status_code == 200
+        return False
+
+    def _is_mine(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get("TMPDIR") == str(self._temporary)
+        except psutil.Error:
+            return False
+
+
+def left_of(home: Path, run: str) -> set[str]:
+    """Every file, folder and row of the registry that leads to the answers of a run or bears its name."""
+    on_disk = {str(path.relative_to(home)) for path in home.rglob(f"*{run}*")}
+    answers = {str(path.relative_to(home)) for path in (home / "results" / f"run={run}").glob("*")}
+    with contextlib.closing(connect_registry("sqlite", home)) as registry:
+        chunks = {f"{table} chunk {c.number}" for table in TABLES for c in registry.chunks(run, table)}
+        partials = {partial.path for partial in registry.partials(run)}
+        published = registry.results(run)
+    if published is not None:
+        answers ^= {f"results/run={run}/attempt={published.attempt}"}  # there, and nothing beside it
+        on_disk ^= {f"results/run={run}"}
+    return on_disk | answers | chunks | partials
+
+
+def batches_on_disk(home: Path) -> list[Path]:
+    """Folders of partials, whosever they are."""
+    return list(home.glob("partials/pipeline=*/*"))

@@ -1,0 +1,127 @@
+"""A queue gives each message to one of its consumers, and keeps it while there is none."""
+
+import logging
+import threading
+
+from bus_inbox import PATIENCE_SECONDS, Inbox, letter
+
+from kopitiam.bus.delivery import REDELIVERIES
+
+
+def test_messages_of_one_sender_arrive_in_order(node) -> None:
+    inbox, sender = Inbox(), node()
+    node().consume("work", inbox)
+    for number in range(100):
+        sender.send("work", letter(number))
+    assert inbox.wait_for(99) == list(range(100))
+
+
+def test_each_message_goes_to_one_consumer(node) -> None:
+    inbox, sender = Inbox(), node()
+    for _ in range(3):
+        node().consume("work", inbox)
+    for number in range(60):
+        sender.send("work", letter(number))
+    assert sorted(inbox.wait_for(*range(60))) == list(range(60))
+
+
+def test_consumers_work_at_the_same_time(node) -> None:
+    inbox, sender = Inbox(), node()
+    both_are_at_work = threading.Barrier(2)
+
+    def handle(message) -> None:
+        both_are_at_work.wait(PATIENCE_SECONDS)
+        inbox(message)
+
+    node().consume("work", handle)
+    node().consume("work", handle)
+    sender.send("work", letter(0))
+    sender.send("work", letter(1))
+    assert sorted(inbox.wait_for(0, 1)) == [0, 1]
+
+
+def test_messages_are_kept_while_nobody_consumes(node) -> None:
+    sender = node()
+    for number in range(5):
+        sender.send("work", letter(number))
+    inbox = Inbox()
+    node().consume("work", inbox)
+    assert inbox.wait_for(4) == [0, 1, 2, 3, 4]
+
+
+def test_queues_do_not_mix(node) -> None:
+    inbox, others, bus = Inbox(), Inbox(), node()
+    bus.consume("work", inbox)
+    bus.consume("work.other", others)
+    bus.send("work.other", letter(1))
+    bus.send("work", letter(2))
+    assert (inbox.wait_for(2), others.wait_for(1)) == ([2], [1])
+
+
+def test_what_a_cancelled_consumer_has_not_handled_goes_to_another(node) -> None:
+    is_at_work, may_go_on = threading.Event(), threading.Event()
+    early, late, bus = Inbox(), Inbox(), node()
+
+    def handle(message) -> None:
+        is_at_work.set()
+        may_go_on.wait(PATIENCE_SECONDS)
+        early(message)
+
+    subscription = bus.consume("work", handle)
+    for number in range(3):
+        bus.send("work", letter(number))
+    assert is_at_work.wait(PATIENCE_SECONDS)
+    threading.Timer(0.1, may_go_on.set).start()
+    subscription.cancel()
+
+    node().consume("work", late)
+    assert late.wait_for(1, 2) == [1, 2]
+    assert early.numbers == [0]
+
+
+def test_a_message_whose_handler_fails_is_given_out_again(node) -> None:
+    inbox, bus, troubles = Inbox(), node(), [OSError("first"), OSError("second")]
+
+    def handle(message) -> None:
+        if troubles:
+            raise troubles.pop(0)
+        inbox(message)
+
+    bus.consume("work", handle)
+    bus.send("work", letter(1))
+    bus.send("work", letter(2))
+    assert inbox.wait_for(1, 2) == [1, 2]
+    assert not troubles
+
+
+def test_a_message_whose_handler_always_fails_is_dropped_in_the_end(node, caplog) -> None:
+    tries, inbox, bus = [], Inbox(), node()
+
+    def handle(message) -> None:
+        if message == letter(1):
+            tries.append(message)
+            raise ValueError("never")
+        inbox(message)
+
+    bus.consume("work", handle)
+    bus.send("work", letter(1))
+    bus.send("work", letter(2))
+    assert inbox.wait_for(2) == [2]
+    assert len(tries) == 1 + REDELIVERIES
+    dropped = [record for record in caplog.records if "dropped after 4 tries" in record.getMessage()]
+    assert [record.levelno for record in dropped] == [logging.ERROR]
+
+
+def test_a_message_that_fails_here_may_succeed_there(node) -> None:
+    inbox, sender = Inbox(), node()
+    is_broken = threading.Event()
+
+    def break_down(message) -> None:
+        is_broken.set()
+        raise OSError("no disk")
+
+    node().consume("work", break_down)
+    sender.send("work", letter(1))
+    assert is_broken.wait(PATIENCE_SECONDS)
+    node().consume("work", inbox)
+    inbox.wait_for(1)

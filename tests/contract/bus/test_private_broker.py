@@ -1,0 +1,117 @@
+"""A broker of one's own: nobody else can reach it, and it leaves nothing behind."""
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kopitiam.bus import private_broker
+from kopitiam.bus.private_broker import PrivateBroker
+from kopitiam.bus.rabbitmq import RabbitBus
+from kopitiam.contracts.errors import BusUnavailable, ConfigError, ServiceError
+
+
+def folder_of(broker: PrivateBroker) -> Path:
+    return Path(psutil.Process(broker.pid).environ()["HOME"])
+
+
+def processes_of(folder: Path) -> list[str]:
+    """All that live in this folder, by name: the broker, its epmd, and what they have started."""
+    found = []
+    for process in psutil.process_iter(["name", "status"]):
+        try:
+            if process.environ().get("HOME") == str(folder):
+                found.append(process.name())
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def own_folder(rabbitmq):
+    folder = Path(tempfile.mkdtemp(prefix="kopitiam-rabbitmq-"))
+    yield folder
+    PrivateBroker(folder).kill()
+    shutil.rmtree(folder)
+
+
+def test_it_listens_on_the_loopback_interface_only(rabbitmq) -> None:
+    processes = [psutil.Process(rabbitmq.pid)]
+    processes += [psutil.Process(int((folder_of(rabbitmq) / "epmd.pid").read_text()))]
+    listening = {
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1", "::1"}
+
+
+def test_only_its_own_user_may_come_in(rabbitmq) -> None:
+    port = rabbitmq.url.rpartition(":")[2]
+    with pytest.raises(BusUnavailable, match="refused"):
+        RabbitBus(f"amqp://guest:guest@127.0.0.1:{port}")
+
+
+def test_its_secrets_are_nobody_else_s_to_read(rabbitmq) -> None:
+    folder = folder_of(rabbitmq)
+    for name in ("broker.json", "rabbitmq.conf", ".erlang.cookie"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) & 0o077 == 0, name
+
+
+def test_whoever_knows_the_folder_finds_it(rabbitmq) -> None:
+    other = PrivateBroker(folder_of(rabbitmq))
+    assert (other.url, other.pid) == (rabbitmq.url, rabbitmq.pid)
+    started = time.monotonic()
+    other.start()
+    assert time.monotonic() - started < 1
+    assert other.pid == rabbitmq.pid
+
+
+def test_whoever_knows_the_folder_can_stop_it_and_nothing_is_left(own_folder) -> None:
+    broker = PrivateBroker(own_folder)
+    broker.start()
+    with contextlib.closing(RabbitBus(broker.url)) as bus:
+        bus.check()
+    assert len(processes_of(own_folder)) >= 2
+    PrivateBroker(own_folder).stop()
+    assert broker.pid is None
+    assert processes_of(own_folder) == []
+
+
+def test_a_number_that_went_to_another_process_is_not_taken_for_the_broker(tmp_path) -> None:
+    (tmp_path / "broker.pid").write_text(str(os.getpid()))
+    broker = PrivateBroker(tmp_path)
+    assert broker.pid is None
+    broker.kill()
+
+
+def test_a_server_that_does_not_come_up_says_why_and_leaves_nothing(tmp_path, monkeypatch) -> None:
+    server = tmp_path / "rabbitmq-server"
+    server.write_text("#!/bin/sh\necho 'no space left'\nexit 1\n")
+    server.chmod(0o755)
+    monkeypatch.setattr(private_broker, "_SERVER", server)
+    with pytest.raises(ServiceError, match="ended while starting: no space left"):
+        PrivateBroker(tmp_path / "broker").start()
+    assert processes_of(tmp_path / "broker") == []
+
+
+def test_where_it_is_not_installed_it_says_what_to_install(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(private_broker, "_SERVER", tmp_path / "missing")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="apt-get install"):
+        PrivateBroker(tmp_path).start()
+
+
+def test_a_port_that_was_asked_for_is_kept_with_the_password(tmp_path) -> None:
+    first = PrivateBroker(tmp_path).url
+    asked = PrivateBroker(tmp_path, 12345).url
+    assert asked.endswith("@127.0.0.1:12345")
+    assert asked.rpartition(":")[0] == first.rpartition(":")[0]
+    assert PrivateBroker(tmp_path).url == asked

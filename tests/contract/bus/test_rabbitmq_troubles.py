@@ -1,0 +1,343 @@
+"""What only a real broker can do to its clients: die, hang, hang up, refuse, lose a queue."""
+
+import contextlib
+import itertools
+import logging
+import socket
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pika
+import psutil
+import pytest
+import trustme
+from bus_inbox import PATIENCE_SECONDS, Inbox, letter
+from relay import Relay
+
+from kopitiam.bus.rabbitmq import RabbitBus, places
+from kopitiam.contracts.errors import BusUnavailable
+
+CLOSED_PORT = 1
+
+
+@pytest.fixture
+def fleet() -> str:
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def raw_channel(rabbitmq):
+    """The broker as an administrator sees it."""
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+        yield connection.channel()
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def through(relay: Relay, url: str) -> str:
+    return url.replace(f":{port_of(url)}", f":{relay.port}")
+
+
+def retry(call) -> None:
+    """Until it works."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except (BusUnavailable, pika.exceptions.ChannelClosedByBroker):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+@dataclass
+class Sent:
+    confirmed: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def sending_all_the_while(bus, queue: str) -> Iterator[Sent]:
+    sent, is_enough = Sent(), threading.Event()
+
+    def send() -> None:
+        for number in itertools.count():
+            if is_enough.is_set():
+                return
+            try:
+                bus.send(queue, letter(number))
+                sent.confirmed.append(number)
+            except BusUnavailable:
+                sent.refused.append(number)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        is_enough.set()
+        thread.join(PATIENCE_SECONDS)
+
+
+def test_after_a_kill_confirmed_messages_are_there_and_subscriptions_come_back(rabbitmq, rabbit_node) -> None:
+    hasty, patient = rabbit_node(timeout_seconds=0.5), rabbit_node(timeout_seconds=30)
+    node, consumed, heard, listened, kept = rabbit_node(), Inbox(), Inbox(), Inbox(), Inbox()
+    node.consume("work", consumed)
+    node.subscribe("news.#", heard)
+    node.listen(listened)
+    for number in range(20):
+        patient.send("kept", letter(number))
+    time.sleep(0.2)  # RabbitMQ knows a new queue on its disk only some time after it was made
+
+    with sending_all_the_while(hasty, "work") as sent, ThreadPoolExecutor(1) as pool:
+        consumed.wait_for(10)
+        url = rabbitmq.url
+        patient.send("newest", letter(0))
+        rabbitmq.kill()
+        with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1"):
+            hasty.check()
+        waiting = pool.submit(patient.send, "work", letter(1_000_000))
+        rabbitmq.start()
+        assert rabbitmq.url == url
+        waiting.result(5)  # the broker is found again soon
+        consumed.wait_for(1_000_000)
+
+    assert sent.refused
+    consumed.wait_for(*sent.confirmed)
+    patient.publish("news.local", letter(1))
+    patient.broadcast(letter(2))
+    assert (heard.wait_for(1), listened.wait_for(2)) == ([1], [2])
+    node.consume("kept", kept)
+    assert kept.wait_for(19) == list(range(20))
+    patient.send("newest", letter(1))  # it may have lost the first, but it works
+
+
+def test_a_broker_that_hangs_is_noticed_in_time(rabbitmq, rabbit_node) -> None:
+    bus, inbox = rabbit_node(timeout_seconds=0.3), Inbox()
+    bus.consume("work", inbox)
+    broker = psutil.Process(rabbitmq.pid)
+    broker.suspend()
+    try:
+        started = time.monotonic()
+        for call in (bus.check, lambda: bus.send("work", letter(1)), lambda: bus.subscribe("news", inbox)):
+            with pytest.raises(BusUnavailable, match=r"no confirmation within 0\.3 s"):
+                call()
+        assert time.monotonic() - started < 3
+    finally:
+        broker.resume()
+    retry(lambda: bus.send("work", letter(2)))
+    inbox.wait_for(2)
+
+
+def test_a_cut_connection_is_made_again_and_messages_flow_as_before(rabbitmq, rabbit_node) -> None:
+    with Relay(port_of(rabbitmq.url)) as relay:
+        bus, consumed, heard = rabbit_node(through(relay, rabbitmq.url)), Inbox(), Inbox()
+        bus.consume("work", consumed)
+        bus.subscribe("news", heard)
+        for number in range(3):
+            relay.hang_up()
+            bus.send("work", letter(number))
+            consumed.wait_for(number)
+        bus.publish("news", letter(9))
+        heard.wait_for(9)
+
+
+def test_the_message_in_hand_of_a_node_that_vanishes_goes_to_another(rabbitmq, rabbit_node) -> None:
+    with Relay(port_of(rabbitmq.url)) as relay:
+        is_at_work, may_go_on, inbox = threading.Event(), threading.Event(), Inbox()
+
+        def take_long(_) -> None:
+            is_at_work.set()
+            may_go_on.wait(PATIENCE_SECONDS)
+
+        rabbit_node(through(relay, rabbitmq.url)).consume("work", take_long)
+        other = rabbit_node()
+        other.send("work", letter(1))
+        assert is_at_work.wait(PATIENCE_SECONDS)
+        other.consume("work", inbox)
+        relay.is_refusing = True
+        relay.hang_up()
+        assert inbox.wait_for(1) == [1]
+        may_go_on.set()
+
+
+def test_a_handler_slower_than_the_heartbeat_costs_no_connection(rabbitmq, rabbit_node, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    bus, inbox = rabbit_node(f"{rabbitmq.url}?heartbeat=1"), Inbox()
+
+    def take_long(message) -> None:
+        inbox(message)
+        if message == letter(1):
+            threading.Event().wait(3.5)  # the broker hangs up after two seconds of silence
+            inbox(letter(101))
+
+    bus.consume("work", take_long)
+    bus.send("work", letter(1))
+    bus.send("work", letter(2))
+    assert inbox.wait_for(2) == [1, 101, 2]
+    bus.check()
+    assert "again" not in caplog.text
+
+
+def test_a_queue_that_was_deleted_is_made_again_by_who_sends(rabbit_node, raw_channel, fleet) -> None:
+    bus, inbox = rabbit_node(prefix=fleet), Inbox()
+    bus.send("work", letter(1))
+    raw_channel.queue_delete(f"{fleet}.work")
+    bus.send("work", letter(2))
+    bus.consume("work", inbox)
+    assert inbox.wait_for(2) == [2]
+
+
+def test_a_queue_that_was_deleted_is_made_again_by_who_consumes(rabbit_node, raw_channel, fleet) -> None:
+    bus, inbox = rabbit_node(prefix=fleet), Inbox()
+    bus.consume("work", inbox)
+    raw_channel.queue_delete(f"{fleet}.work")
+    retry(lambda: raw_channel.connection.channel().queue_declare(f"{fleet}.work", passive=True))
+    bus.send("work", letter(1))
+    assert inbox.wait_for(1) == [1]
+
+
+def test_trouble_with_one_queue_is_told_and_is_not_another_s(rabbit_node, raw_channel, fleet) -> None:
+    raw_channel.queue_declare(f"{fleet}.odd", durable=True)  # not the kind that is wanted
+    bus, inbox = rabbit_node(prefix=fleet), Inbox()
+    bus.consume("work", inbox)
+    for call in (lambda: bus.send("odd", letter(1)), lambda: bus.consume("odd", inbox)):
+        with pytest.raises(BusUnavailable, match="inequivalent arg"):
+            call()
+    bus.send("work", letter(2))
+    assert inbox.wait_for(2) == [2]
+
+
+def test_a_full_queue_refuses_and_loses_nothing(rabbit_node, monkeypatch) -> None:
+    monkeypatch.setitem(places.QUEUE, "x-max-length", 10)
+    bus, kept, inbox = rabbit_node(), [], Inbox()
+    with pytest.raises(BusUnavailable, match="full"):
+        for number in range(1000):
+            bus.send("work", letter(number))
+            kept.append(number)
+    bus.consume("work", inbox)
+    assert inbox.wait_for(*kept)[: len(kept)] == kept
+
+
+def test_what_was_confirmed_before_a_close_is_kept(rabbit_node) -> None:
+    bus, confirmed, inbox = rabbit_node(), [], Inbox()
+
+    def send_until_refused() -> None:
+        with pytest.raises(BusUnavailable):
+            while True:
+                bus.send("work", letter(len(confirmed)))
+                confirmed.append(len(confirmed))
+
+    sending = threading.Thread(target=send_until_refused)
+    sending.start()
+    while len(confirmed) < 20:
+        time.sleep(0.001)
+    bus.close()
+    sending.join(PATIENCE_SECONDS)
+    rabbit_node().consume("work", inbox)
+    assert inbox.wait_for(*confirmed)[: len(confirmed)] == confirmed
+
+
+def test_fleets_with_different_prefixes_share_a_broker_and_never_meet(rabbit_node, fleet) -> None:
+    ours, theirs, inbox = rabbit_node(), rabbit_node(prefix=fleet), Inbox()
+    ours.consume("work", inbox)
+    ours.subscribe("#", inbox)
+    ours.listen(inbox)
+    theirs.send("work", letter(1))
+    theirs.publish("news", letter(2))
+    theirs.broadcast(letter(3))
+    ours.send("work", letter(4))
+    ours.publish("news", letter(5))
+    ours.broadcast(letter(6))
+    assert sorted(inbox.wait_for(4, 5, 6)) == [4, 5, 6]
+
+
+def test_a_wrong_password_is_told_at_once_and_in_one_line(rabbitmq) -> None:
+    started = time.monotonic()
+    with pytest.raises(BusUnavailable, match="user or password refused") as caught:
+        RabbitBus(rabbitmq.url.replace("@", "-wrong@"))
+    assert time.monotonic() - started < 5
+    assert "wrong" not in str(caught.value), "a password was shown"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_virtual_host_that_is_not_there_is_told_at_once(rabbitmq) -> None:
+    with pytest.raises(BusUnavailable, match="virtual host"):
+        RabbitBus(f"{rabbitmq.url}/elsewhere")
+
+
+def test_a_port_where_nobody_listens_is_given_up_in_time() -> None:
+    threads = threading.active_count()
+    started = time.monotonic()
+    with pytest.raises(BusUnavailable, match=f"127.0.0.1:{CLOSED_PORT}: Connection refused"):
+        RabbitBus(f"amqp://127.0.0.1:{CLOSED_PORT}", connect_seconds=0.5)
+    assert 0.5 <= time.monotonic() - started < 3
+    assert threading.active_count() == threads
+
+
+def test_a_port_where_nobody_answers_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        with pytest.raises(BusUnavailable, match="no answer"):
+            RabbitBus(f"amqp://127.0.0.1:{silent.getsockname()[1]}", connect_seconds=0.5)
+        assert time.monotonic() - started < 3
+
+
+def test_a_broker_that_comes_up_late_is_waited_for(rabbitmq, fleet) -> None:
+    with Relay(port_of(rabbitmq.url)) as relay:
+        relay.is_refusing = True
+        threading.Timer(0.5, setattr, (relay, "is_refusing", False)).start()
+        bus = RabbitBus(through(relay, rabbitmq.url), prefix=fleet)
+        bus.check()
+        bus.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def tls_url(rabbitmq, authority):
+    """The broker behind a relay that speaks TLS, with a certificate of the authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with Relay(port_of(rabbitmq.url), context) as relay:
+        yield through(relay, rabbitmq.url).replace("amqp:", "amqps:")
+
+
+def test_over_tls_with_a_trusted_certificate_messages_flow(tls_url, authority, rabbit_node, tmp_path) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    bus, inbox = rabbit_node(f"{tls_url}?cacertfile={tmp_path / 'ca.pem'}"), Inbox()
+    bus.consume("work", inbox)
+    bus.send("work", letter(1))
+    assert inbox.wait_for(1) == [1]
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tls_url, authority, tmp_path) -> None:
+    with pytest.raises(BusUnavailable, match="certificate is not trusted"):
+        RabbitBus(tls_url)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with pytest.raises(BusUnavailable, match=r"certificate is not trusted.*localhost"):
+        RabbitBus(f"{tls_url}?cacertfile={tmp_path / 'ca.pem'}".replace("127.0.0.1", "localhost"))
+
+
+def test_a_fault_on_the_io_thread_costs_a_connection_and_no_message(rabbit_node, caplog) -> None:
+    bus, inbox = rabbit_node(), Inbox()
+    bus.consume("work", inbox)
+
+    def fail() -> None:
+        raise RuntimeError("out of the blue")
+
+    for number in range(3):
+        bus._link.post(lambda: bus._link._loop.call_later(0, fail))
+        bus.send("work", letter(number))
+    assert set(inbox.wait_for(0, 1, 2)) == {0, 1, 2}
+    assert "out of the blue" in caplog.text

@@ -1,0 +1,119 @@
+"""Barriers: what is told of the runs before them, and an opening that happens once."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sqlalchemy import event
+
+from kopitiam.contracts.batches import BarrierView, Batch, Processed
+from kopitiam.contracts.errors import IllegalTransition, RunOver
+from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.stages import Volume
+from kopitiam.contracts.tables import TABLES
+from kopitiam.registry import Registry
+from kopitiam.registry.engine import connect_engine
+
+NOTHING = {0: Volume(), 1: Volume()}
+
+
+@pytest.fixture
+def sealed(registry, open_run, put) -> Callable[[int], str]:
+    def sealed_run(chunks: int = 0) -> str:
+        """All in table users, of two shards."""
+        run = open_run(shards=2)
+        for number in range(chunks):
+            put(run, number)
+        for table in TABLES:
+            registry.end_table(run, table, *((chunks, 10 * chunks) if table == "users" else (0, 0)))
+        return run
+
+    return sealed_run
+
+
+def expected(users: dict[int, Volume]) -> dict[str, dict[int, Volume]]:
+    return dict.fromkeys(TABLES, NOTHING) | {"users": users}
+
+
+def test_a_view_tells_what_is_expected_processed_and_still_ahead(registry, sealed) -> None:
+    run = sealed(5)
+    registry.commit_batch(Batch("q", 0, {0: (0, 2)}, (Processed(run, "users", 0, 2, 20),)))
+    assert registry.barrier_views() == [
+        BarrierView(
+            registry.get_run(run),
+            expected({0: Volume(3, 30), 1: Volume(2, 20)}),
+            {"users": {0: Volume(2, 20)}},
+            pending=3,
+        )
+    ]
+    registry.commit_batch(Batch("q", 1, {0: (2, 3), 1: (0, 2)}, (Processed(run, "users", 1, 2, 20),)))
+    (view,) = registry.barrier_views()
+    assert view.processed == {"users": {0: Volume(2, 20), 1: Volume(2, 20)}}
+    assert view.pending == 0
+
+
+def test_runs_that_are_sealed_or_final_are_viewed_oldest_first(registry, open_run, sealed, clock) -> None:
+    runs = []
+    for _ in range(4):
+        runs.append(sealed(1))
+        clock.advance(1)
+    open_run()
+    registry.open_barrier(runs[0])
+    registry.open_barrier(runs[2])
+    registry.force_end(runs[3], "enough")
+    views = registry.barrier_views()
+    assert [view.run.run for view in views] == runs[:3]
+    assert [view.run.state for view in views] == [RunState.FINAL, RunState.SEALED, RunState.FINAL]
+    assert [view.pending for view in views] == [1, 1, 1]
+
+
+def test_each_view_has_the_figures_of_its_own_run(registry, sealed) -> None:
+    one, other, empty = sealed(2), sealed(4), sealed(0)
+    registry.commit_batch(Batch("q", 0, {0: (0, 1)}, (Processed(one, "users", 0, 1, 10),)))
+    views = {view.run.run: view for view in registry.barrier_views()}
+    assert views[one].expected == expected({0: Volume(1, 10), 1: Volume(1, 10)})
+    assert views[other].expected == expected({0: Volume(2, 20), 1: Volume(2, 20)})
+    assert views[empty].expected == expected(NOTHING)
+    assert [views[run].processed for run in (one, other, empty)] == [{"users": {0: Volume(1, 10)}}, {}, {}]
+    assert [views[run].pending for run in (one, other, empty)] == [1, 4, 0]
+
+
+def test_many_runs_are_viewed_in_few_queries(place, sealed) -> None:
+    for _ in range(5):
+        sealed(2)
+    queries = []
+    engine = connect_engine(place.url, place.home)
+    event.listen(engine, "before_cursor_execute", lambda *args: queries.append(args[2].split()[0]))
+    assert len(Registry(engine).barrier_views()) == 5
+    assert queries.count("SELECT") == 4
+    engine.dispose()
+
+
+def test_a_barrier_opens_once(registry, sealed) -> None:
+    run, start = sealed(), Barrier(6)
+
+    def opening(_: int) -> bool:
+        start.wait()
+        return registry.open_barrier(run)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(opening, range(6))) == 1
+    assert registry.get_run(run).state is RunState.FINAL
+    registry.publish_results(run, "a1", {})
+    assert not registry.open_barrier(run)
+
+
+def test_the_barrier_of_an_open_run_stays_closed(registry, open_run) -> None:
+    run = open_run()
+    with pytest.raises(IllegalTransition):
+        registry.open_barrier(run)
+    assert registry.get_run(run).state is RunState.OPEN
+
+
+@pytest.mark.parametrize("to", [RunState.FAILED, RunState.ENDED])
+def test_a_run_that_failed_or_was_ended_has_no_barrier(registry, sealed, to) -> None:
+    run = sealed()
+    registry.move(run, to)
+    with pytest.raises(RunOver):
+        registry.open_barrier(run)

@@ -1,0 +1,35 @@
+"""A pipeline that only answers wishes for provisional answers, with files that say nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalWanted
+from kopitiam.contracts.questions import ANSWERS
+from kopitiam.gateway.context import Gateway
+from kopitiam.results.forms import SUMMARY_FILE, form_name
+
+
+@contextmanager
+def answering(gateway: Gateway) -> Iterator[list[str]]:
+    """Gives the runs whose answers were asked for, each as often as it was."""
+    asked: list[str] = []
+
+    def provide(message: Message) -> None:
+        assert isinstance(message, ProvisionalWanted)
+        asked.append(message.run)
+        attempt = f"attempt{len(asked)}"
+        folder = gateway.home.provisional(message.run, attempt)
+        folder.mkdir(parents=True)
+        for form in ("csv", "json", "parquet"):
+            for answer in ANSWERS.values():
+                (folder / form_name(answer, form)).write_text(attempt)
+        (folder / SUMMARY_FILE).write_text(attempt)
+        progress = gateway.registry.progress(message.run)
+        rows = sum(volume.rows for shards in progress.values() for volume in shards.values())
+        gateway.registry.publish_provisional(message.run, attempt, {"processed": rows})
+
+    subscription = gateway.bus.consume(PROVISIONAL_QUEUE, provide)
+    try:
+        yield asked
+    finally:
+        subscription.cancel()

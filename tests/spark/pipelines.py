@@ -1,0 +1,188 @@
+"""A pipeline without processes of its own: registry, home, stream and final step, as a test drives them."""
+
+import csv
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from chunked_sales import Chunk, in_normal_form
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Row, SparkSession
+
+from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.tables import TABLES
+from kopitiam.landing.layout import Home
+from kopitiam.landing.writer import encode
+from kopitiam.pipeline import batches, compaction, finalize, stream
+from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.compaction import Compaction
+from kopitiam.pipeline.finalize import Finalizer
+from kopitiam.pipeline.source import SCHEMA, ChunkLogReader, Descriptors, LogBounds
+from kopitiam.pipeline.stream import Stream
+from kopitiam.registry import Fence, open_registry
+from kopitiam.registry.registry import connect_registry
+
+NAME = "pipeline-1"
+FOR_LONG = 1e9
+WHOLE = 1 << 30  # bytes: more than any test has
+_LOG_ROW = Row(*(column.split()[0] for column in SCHEMA.split(", ")))
+Answers = dict[str, list[tuple[str, ...]]]
+
+
+class Killed(Exception):
+    """Dead, as far as a part of this process can be."""
+
+
+@contextmanager
+def dying_at(point: str, nth: int = 1) -> Iterator[None]:
+    """Whoever passes this crash point for the n-th time within the block goes no further."""
+    passed = 0
+
+    def crash_point(name: str) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and passed == nth:
+            raise Killed(point)
+
+    with ExitStack() as patches:
+        for module in (batches, compaction, finalize, stream):
+            patches.enter_context(patch.object(module, "crash_point", crash_point))
+        with pytest.raises((Killed, StreamingQueryException), match=point):
+            yield
+
+
+class Pipeline:
+    """Making another one of the same path is its next life, which takes over from this one."""
+
+    def __init__(
+        self, spark: SparkSession, path: Path, shards: int = 1, max_chunks: int = 100, max_bytes: int = WHOLE
+    ) -> None:
+        self.home, self.registry, self.shards = Home(path), open_registry("sqlite", path), shards
+        self.fence = Fence(NAME, self.registry.enlist(NAME, "a life", FOR_LONG))
+        self.stopping = threading.Event()
+        self.work = BatchWork(NAME, spark, self.registry, self.home, self.stopping)
+        self.checkpoint = self.home.checkpoint(NAME, range(shards))
+        self.committed: list[Batch] = []
+        self._numbers = itertools.count()
+        self.on_committed: Callable[[Batch], None] = lambda _: None
+        (path / "scratch").mkdir(exist_ok=True)
+        self.finalizer = Finalizer(self.work, self.fence, path / "scratch")
+        self.compaction = Compaction(self.work, self.fence)
+        self.stream = Stream(
+            self.work,
+            functools.partial(connect_registry, "sqlite", path),
+            LogBounds(tuple(range(shards)), max_chunks, max_bytes),
+            self.checkpoint,
+            self.fence,
+            self._committed,
+        )
+
+    def _committed(self, batch: Batch) -> None:
+        self.committed.append(batch)
+        self.on_committed(batch)
+
+    def open(self, questions: Questions | None = None) -> str:
+        asked = (questions or Questions()).to_dict()
+        opened = self.registry.open_run(
+            asked, "", "me", idempotency_key=None, lease_seconds=FOR_LONG, shards=self.shards
+        )
+        return opened.run.run
+
+    def put(self, run: str, chunk: Chunk, rows_told: int | None = None) -> Path:
+        return self.put_table(run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), rows_told)
+
+    def put_table(
+        self, run: str, table: str, number: int, rows: pa.Table, rows_told: int | None = None
+    ) -> Path:
+        file = self.home.chunk(run, table, number % self.shards, number)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encode(TABLES[table], rows))
+        self.registry.register_chunk(
+            run,
+            table,
+            number,
+            digest=f"{table} {number}",
+            rows=rows.num_rows if rows_told is None else rows_told,
+            bytes=file.stat().st_size,
+            rejected=0,
+        )
+        return file
+
+    def seal(self, run: str) -> None:
+        """With what is durable now."""
+        for table, state in self.registry.table_states(run).items():
+            assert self.registry.end_table(run, table, state.chunks, state.rows).sealed
+
+    def upload(self, chunks: Iterable[Chunk], questions: Questions | None = None) -> str:
+        """A run from its first chunk to its last END."""
+        run = self.open(questions)
+        for chunk in chunks:
+            self.put(run, chunk)
+        self.seal(run)
+        return run
+
+    def stream_all(self) -> None:
+        """All that is in the log, by a streaming query."""
+        self.stream.run_available()
+
+    def step(self) -> bool:
+        """The next batch, as the stream takes it, but without a query around it; False if there is none."""
+        reader = ChunkLogReader(lambda: self.registry, self.stream.bounds)
+        start = reader.initialOffset()
+        rows, end = reader.read(start)
+        found = Descriptors.of_rows([_LOG_ROW(*row) for row in rows])
+        if start != end:
+            self.stream._commit(self.work.process("by hand", next(self._numbers), found))
+        return start != end
+
+    def process(self) -> None:
+        """All that is in the log, batch by batch."""
+        while self.step():
+            pass
+
+    def finish(self, *runs: str) -> None:
+        """As if the barrier had opened for them."""
+        for run in runs:
+            self.registry.open_barrier(run)
+            self.finalizer.finish(run)
+
+    def state(self, run: str) -> RunState:
+        return self.registry.get_run(run).state
+
+    def reason(self, run: str) -> str:
+        """Why it failed."""
+        assert self.state(run) is RunState.FAILED
+        return self.registry.get_run(run).error or ""
+
+    def published(self, run: str) -> Path:
+        found = self.registry.results(run)
+        assert found is not None, self.registry.get_run(run)
+        return self.home.attempt(run, found.attempt)
+
+    def answers(self, run: str) -> Answers:
+        return answers_in(self.published(run))
+
+    def files(self) -> set[str]:
+        """Everything below the home that belongs to runs, by path."""
+        places = ("landing", "partials", "rejected", "results")
+        found = (file for place in places for file in (self.home.path / place).rglob("*"))
+        return {str(file.relative_to(self.home.path)) for file in found if file.is_file()}
+
+
+def answers_in(folder: Path) -> Answers:
+    """The rows of each answer file, without their header."""
+    found = {}
+    for name, answer in ANSWERS.items():
+        with (folder / answer.csv_name).open(encoding="utf-8", newline="") as lines:
+            header, *rows = (tuple(row) for row in csv.reader(lines))
+        assert header == answer.columns
+        found[name] = rows
+    return found

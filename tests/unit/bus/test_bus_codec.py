@@ -1,0 +1,95 @@
+"""Messages as bytes: what is sent arrives, and nothing that arrives can do harm."""
+
+import json
+import logging
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kopitiam.bus.codec import MAX_BYTES, decode, encode
+from kopitiam.contracts.messages import ForceEnd, Message
+
+KINDS = get_args(Message)
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
+    int: NUMBERS,
+    int | None: st.none() | NUMBERS,
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    dict[int, tuple[int, int]]: st.dictionaries(NUMBERS, st.tuples(NUMBERS, NUMBERS)),
+}
+
+
+def of_kind(kind: type) -> st.SearchStrategy[Any]:
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return st.builds(
+        kind, **{name: STRATEGIES.get(given, st.from_type(given)) for name, given in fields.items()}
+    )
+
+
+MESSAGES = st.one_of(*map(of_kind, KINDS))
+
+
+@given(MESSAGES)
+def test_what_is_sent_arrives(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(st.binary())
+def test_arbitrary_bytes_never_raise(data: bytes) -> None:
+    assert decode(data) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from([kind.__struct_config__.tag for kind in KINDS]), st.dictionaries(st.text(), JSON))
+def test_any_other_content_of_a_known_type_never_raises(tag: str, content: dict[str, Any]) -> None:
+    data = json.dumps(content | {"type": tag}).encode()
+    message = decode(data)
+    assert message is None or message.__struct_config__.tag == tag
+
+
+@given(MESSAGES, st.data())
+def test_a_message_that_was_cut_off_is_dropped(message: Message, data: st.DataObject) -> None:
+    whole = encode(message)
+    assert decode(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "flaw"),
+    [
+        (b'{"type":"GOSSIP","sender":1,"v":1}', "GOSSIP"),
+        (b'{"type":"ELECTION","sender":1,"v":2}', "v"),
+        (b'{"type":"ELECTION","sender":"1","v":1}', "sender"),
+        (b'{"type":"ELECTION","v":1}', "sender"),
+        (b'{"type":"ELECTION","sender":1,"v":1,"also":0}', "also"),
+        (b'{"sender":1,"v":1}', "type"),
+        (b"[" * 100_000, "array"),
+        (b'{"type":"ELECTION","also":' + b"[" * 100_000, "also"),
+        (b'{"type":"ELECTION","sender":' + b"9" * 10_000 + b"}", "sender"),
+        (b"\x80\x04\x95", "malformed"),
+    ],
+)
+def test_what_does_not_fit_is_dropped_with_the_flaw_in_one_short_line(data, flaw, caplog) -> None:
+    assert decode(data) is None
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert flaw in record.getMessage()
+    assert len(record.getMessage()) < 1000
+    assert "\n" not in record.getMessage()
+
+
+def test_a_message_that_is_too_large_is_neither_sent_nor_read(caplog) -> None:
+    largest = MAX_BYTES - len(encode(ForceEnd(runs=(), reason="")))
+    assert decode(encode(ForceEnd(runs=(), reason="x" * largest))) is not None
+    with pytest.raises(ValueError, match="1,048,577 bytes"):
+        encode(ForceEnd(runs=(), reason="x" * (largest + 1)))
+    assert decode(b'{"type":"ELECTION","sender":1}' + b" " * MAX_BYTES) is None
+    assert len(caplog.text) < 1000

@@ -1,0 +1,38 @@
+"""A home of its own for every test, with small real processes, none of which outlives it."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kopitiam.contracts.config import Settings
+from kopitiam.fleet.home import FleetHome
+from kopitiam.fleet.processes import MARK, Program
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[FleetHome]:
+    yield FleetHome(tmp_path / "home")
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK, "").startswith(str(tmp_path)):
+                process.kill()
+
+
+@pytest.fixture
+def settings(home: FleetHome) -> Settings:
+    return Settings(home=home.path)
+
+
+@pytest.fixture
+def program() -> Callable[..., Program]:
+    """A node that runs this Python, by default one that sleeps."""
+
+    def made(code: str = "import time; time.sleep(60)", name: str = "pipeline-1") -> Program:
+        kind = name.partition("-")[0]
+        return Program(name, kind, (sys.executable, "-c", code))  # type: ignore[arg-type]
+
+    return made

@@ -1,0 +1,89 @@
+"""Which PostgreSQL is run, and by whom."""
+
+import os
+import stat
+
+import pytest
+
+from kopitiam.contracts.errors import ConfigError
+from kopitiam.fleet.services import postgresql_binaries, unprivileged
+from kopitiam.fleet.services.postgresql_binaries import find_binaries
+from kopitiam.fleet.services.unprivileged import Account, account_for
+
+STRANGER = Account(uid=54321, gid=54321)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Programs that only know their version."""
+
+    def install(*versions: str):
+        folders = []
+        for version in versions:
+            folder = tmp_path / version
+            folder.mkdir()
+            for name in ("postgres", "initdb"):
+                (folder / name).write_text(f"#!/bin/sh\necho '{name} (PostgreSQL) {version}'\n")
+                (folder / name).chmod(0o755)
+            folders.append(folder)
+        monkeypatch.setattr(postgresql_binaries, "_folders", lambda: folders)
+
+    return install
+
+
+def test_new_data_are_made_by_the_newest_version(installed, tmp_path):
+    installed("9.6", "18.4", "15.18")
+    assert find_binaries(tmp_path / "data").name == "18.4"
+
+
+def test_data_are_taken_up_by_the_version_that_made_them(installed, tmp_path):
+    installed("18.4", "15.18")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "PG_VERSION").write_text("15\n")
+    assert find_binaries(tmp_path / "data").name == "15.18"
+    (tmp_path / "data" / "PG_VERSION").write_text("16\n")
+    with pytest.raises(ConfigError, match="the data are of PostgreSQL 16, which is not there; install it"):
+        find_binaries(tmp_path / "data")
+
+
+def test_without_postgresql_one_line_says_what_to_install(installed, tmp_path):
+    installed()
+    with pytest.raises(ConfigError, match=r"^postgresql: there is no PostgreSQL; install it.*kopitiam\[cluster\]"):
+        find_binaries(tmp_path / "data")
+
+
+def test_there_is_a_postgresql_in_the_development_environment(tmp_path):
+    folder = find_binaries(tmp_path / "data")
+    assert os.access(folder / "postgres", os.X_OK)
+
+
+def test_whoever_has_the_data_runs_the_server(tmp_path):
+    found = tmp_path.stat()
+    assert account_for(tmp_path) == Account(found.st_uid, found.st_gid)
+
+
+def test_new_data_belong_to_somebody_without_rights(tmp_path):
+    account = account_for(tmp_path / "data")
+    assert account.uid != 0
+    assert account.is_ourselves == (os.geteuid() != 0)
+
+
+def test_ourselves_need_no_other_user(tmp_path):
+    account = Account(os.geteuid(), os.getegid())
+    assert account.command(("postgres", "-D", "data"), needed=(tmp_path,)) == ("postgres", "-D", "data")
+
+
+def test_another_user_is_let_through_closed_folders_and_gets_no_right_without_need(tmp_path, monkeypatch):
+    monkeypatch.setattr(unprivileged, "_right_to_pass", lambda closed: f"pass-{closed.name}")
+    monkeypatch.setattr(Account, "_passes", lambda _, folder: bool(folder.stat().st_mode & stat.S_IXGRP))
+    folder = tmp_path / "folder"
+    (folder / "data").mkdir(parents=True)
+    for parent in folder.parents:
+        if not parent.stat().st_mode & stat.S_IXGRP:
+            monkeypatch.setattr(unprivileged.Path, "parents", property(lambda path: [folder]))
+    folder.chmod(0o710)
+    assert "--ambient" not in " ".join(STRANGER.command(("postgres",), needed=(folder / "data",)))
+    folder.chmod(0o700)
+    command = STRANGER.command(("postgres",), needed=(folder / "data",))
+    assert "--ambient-caps=+pass-folder" in command
+    assert command[-2:] == ("--", "postgres")

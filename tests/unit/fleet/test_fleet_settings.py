@@ -1,0 +1,162 @@
+"""Where the services of a fleet are: chosen once, kept, and put in where the settings keep their default."""
+
+import socket
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection, RegistrySection
+from kopitiam.contracts.errors import ConfigError, ServiceError
+from kopitiam.fleet.nodes import Fleet, open_fleet, require_kind
+from kopitiam.fleet.programs import node_program
+from kopitiam.fleet.services import probes, service_settings, services_of
+from kopitiam.fleet.services.addresses import kept_url, read_url, without_credentials, write_url
+from kopitiam.fleet.soundness import require_sound
+from kopitiam.landing.ownership import owned
+
+BOTH = NodesSection(services=("rabbitmq", "postgresql"))
+POSTGRESQL = "postgresql://kopitiam:secret@127.0.0.1:12345/postgres"
+RABBITMQ = "amqp://kopitiam:secret@127.0.0.1:12346"
+
+
+@pytest.fixture
+def known(home):
+    """Both services have been started once."""
+    write_url(home.service("postgresql"), POSTGRESQL)
+    write_url(home.service("rabbitmq"), RABBITMQ)
+
+
+def test_addresses_are_filled_in_where_the_settings_keep_their_default(settings, known):
+    filled = service_settings(settings.model_copy(update={"nodes": BOTH}))
+    assert (filled.registry.url, filled.bus.url) == (POSTGRESQL, RABBITMQ)
+    assert filled.home == settings.home
+
+
+def test_an_address_that_the_settings_name_is_kept(settings, known):
+    own = {"registry": RegistrySection(url="postgresql://db/x"), "bus": BusSection(url="amqp://mq")}
+    filled = service_settings(settings.model_copy(update={"nodes": BOTH, **own}))
+    assert (filled.registry.url, filled.bus.url) == ("postgresql://db/x", "amqp://mq")
+
+
+def test_services_that_are_not_named_are_not_looked_for(settings, known):
+    assert service_settings(settings) == settings
+
+
+def test_a_service_that_was_never_started_is_told_and_not_replaced_by_the_default(settings):
+    with pytest.raises(ServiceError, match=r"^postgresql: not started yet; start it with: kopi node start postg"):
+        service_settings(settings.model_copy(update={"nodes": BOTH}))
+
+
+def test_services_are_started_in_the_order_in_which_they_are_needed(settings):
+    wanted = settings.model_copy(update={"nodes": BOTH})
+    assert [service.name for service in services_of(wanted)] == ["postgresql", "rabbitmq"]
+
+
+def test_a_service_that_there_is_not_is_refused(settings):
+    wanted = settings.model_copy(update={"nodes": NodesSection(services=("redis",))})
+    with pytest.raises(ConfigError, match=r"^nodes.services: redis is not one of postgresql, rabbitmq$"):
+        service_settings(wanted)
+
+
+def test_an_address_is_chosen_once_and_only_its_owner_reads_it(tmp_path):
+    folder = tmp_path / "services" / "postgresql"
+    assert read_url(folder) is None
+    assert kept_url(folder, lambda: POSTGRESQL) == POSTGRESQL
+    assert kept_url(folder, lambda: "another") == POSTGRESQL
+    assert [path.name for path in folder.iterdir()] == ["address.json"]
+    assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
+
+
+def test_of_many_that_choose_an_address_at_once_one_is_heard(tmp_path):
+    together = threading.Barrier(4)
+
+    def choose(number: int) -> str:
+        together.wait(20)
+        return f"amqp://127.0.0.1:{number}"
+
+    with ThreadPoolExecutor(4) as pool:
+        chosen = set(pool.map(lambda number: kept_url(tmp_path, lambda: choose(number)), range(4)))
+    assert chosen == {read_url(tmp_path)}
+    assert [path.name for path in tmp_path.iterdir()] == ["address.json"]
+
+
+def test_an_address_that_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "address.json").write_text("{")
+    with pytest.raises(ServiceError, match="address.json: cannot be read"):
+        read_url(tmp_path)
+
+
+def test_an_address_is_shown_without_its_credentials():
+    assert without_credentials(POSTGRESQL) == "postgresql://127.0.0.1:12345"
+
+
+def test_a_service_that_is_away_or_silent_or_another_does_not_answer(settings, home, known):
+    wanted = probes(settings.model_copy(update={"nodes": BOTH}))
+    assert {name: answers() for name, answers in wanted.items()} == dict.fromkeys(wanted, False)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        write_url(home.service("postgresql"), f"postgresql://x:y@127.0.0.1:{port}/z")
+        assert not wanted["postgresql"]()  # it takes connections, and says nothing
+        stranger = threading.Thread(target=lambda: listening.accept()[0].sendall(b"HTTP/1.1 400\r\n"))
+        listening.accept()[0].close()
+        stranger.start()
+        assert not wanted["postgresql"]()
+        stranger.join()
+
+
+def test_before_its_first_start_a_service_does_not_answer(settings):
+    wanted = probes(settings.model_copy(update={"nodes": BOTH}))
+    assert {name: answers() for name, answers in wanted.items()} == {"postgresql": False, "rabbitmq": False}
+
+
+def test_a_fleet_on_the_memory_bus_is_refused(settings):
+    with pytest.raises(ConfigError, match=r"^bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services$"):
+        require_sound(settings)
+    require_sound(settings.model_copy(update={"bus": BusSection(url="amqp://mq")}))
+    require_sound(settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))}))
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "got"),
+    [
+        ({"p-1": (0,)}, "0"),
+        ({"p-1": (0, 1), "p-2": (1, 2)}, "0, 1, 1, 2"),
+        ({"p-1": (0, 1, 2, 3)}, "0, 1, 2, 3"),
+    ],
+)
+def test_a_shard_that_nobody_or_two_would_have_is_refused(settings, pipelines, got):
+    nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
+    wanted = settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
+    with pytest.raises(ConfigError, match=rf"^nodes.pipelines: want each of the 3 shards .* once, got {got}$"):
+        require_sound(wanted)
+
+
+def test_every_shard_once_is_sound_and_so_are_pipelines_elsewhere(settings):
+    for pipelines in ({"p-1": (2, 0), "p-2": (1,)}, {}):
+        nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
+        require_sound(settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)}))
+
+
+def test_a_home_that_an_embedded_service_has_is_refused(settings):
+    wanted = settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))})
+    with owned(settings.home), pytest.raises(ConfigError, match="a kopi serve uses this home"):
+        require_sound(wanted)
+    require_sound(wanted)
+
+
+def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch):
+    (tmp_path / "kopitiam.toml").write_text('home = "h"\n[pipeline]\nshards = 2\n[nodes]\npipelines = {p = [0, 1]}\n')
+    monkeypatch.chdir(tmp_path)
+    fleet = open_fleet(None)
+    program = node_program(fleet.settings, fleet.config, "p")
+    assert program.kind == "pipeline"
+    assert list(program.command[3:]) == [
+        "pipeline", "--name", "p", "--config", str(tmp_path / "kopitiam.toml"), "--shards", "0,1"
+    ]  # fmt: skip
+
+
+def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):
+    with pytest.raises(ConfigError, match=r"^gateway-9: there is no such node; there are gateway-1, pipeline-1, mon"):
+        require_kind(Fleet(settings), "gateway-9")

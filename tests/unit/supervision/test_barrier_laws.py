@@ -1,0 +1,334 @@
+"""The laws of the barrier: never early, once in effect, always in the end, and never over wrong figures,
+whatever becomes of messages, snapshots, decisions and the machine itself.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from barrier_events import TABLES, ends_of, reports_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
+from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.stages import BEFORE_BARRIER, STAGES_OF_TABLE, Volume, expected_by_stage
+from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, OpenBarrier, Snapshot
+
+Message = TableEnd | WorkerStats | WorkerEnd
+Chunk = tuple[str, int]  # table, rows
+
+FIGURES = re.compile(
+    r"(stage|table) (\w+), shard (\d+): expected (\d+) chunks? with (\d+) rows?,"
+    r" processed (\d+) chunks? with (\d+) rows?"
+)
+SHARD_LOG = st.lists(st.tuples(st.sampled_from(TABLES), st.integers(0, 3)), max_size=5)
+LOGS = st.lists(SHARD_LOG, min_size=1, max_size=3)
+ANY = st.integers(0, 10**6)
+
+
+@dataclass
+class ModelRun:
+    """A run in a registry that counts chunks right, unless one of them is given a fault."""
+
+    name: str
+    log: list[list[Chunk]]  # by shard
+    fault: str | None = None
+    faulty: tuple[int, int] | None = None  # shard and place in its log
+    state: RunState = RunState.OPEN
+    sealed: set[str] = field(default_factory=set)
+    passed: dict[int, int] = field(default_factory=dict)
+    processed: dict[str, dict[int, Volume]] = field(default_factory=dict)
+    openings: int = 0
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        self.passed = dict.fromkeys(range(len(self.log)), 0)
+        if self.fault == "twice" and self.faulty:  # of its table's chunks in the shard, the last
+            shard, place = self.faulty
+            table = self.log[shard][place][0]
+            self.faulty = shard, max(i for i, chunk in enumerate(self.log[shard]) if chunk[0] == table)
+
+    @property
+    def whole(self) -> dict[str, dict[int, Volume]]:
+        """What there is of each table and shard."""
+        return {
+            table: {
+                shard: sum((Volume(1, rows) for of, rows in chunks if of == table), Volume())
+                for shard, chunks in enumerate(self.log)
+            }
+            for table in TABLES
+        }
+
+    @property
+    def expected(self) -> dict[str, dict[int, Volume]]:
+        return {table: shards for table, shards in self.whole.items() if table in self.sealed}
+
+    @property
+    def pending(self) -> int:
+        return sum(len(chunks) - self.passed[shard] for shard, chunks in enumerate(self.log))
+
+    @property
+    def is_processed(self) -> bool:
+        return len(self.sealed) == len(TABLES) and self.pending == 0 and self.fault is None
+
+    def snapshot(self) -> Snapshot:
+        processed = {table: dict(shards) for table, shards in self.processed.items()}
+        return Snapshot(self.name, self.state, self.expected, processed, self.pending)
+
+    def seal(self, table: str) -> list[Message]:
+        self.sealed.add(table)
+        if len(self.sealed) == len(TABLES) and self.state is RunState.OPEN:
+            self.state = RunState.SEALED
+        return [each for each in ends_of(self.expected, self.name) if each.table == table]
+
+    def process(self, shard: int, most: int) -> list[Message]:
+        """One batch: counters and position move together."""
+        first = self.passed[shard]
+        batch = self.log[shard][first : first + most]
+        self.passed[shard] += len(batch)
+        for place, (table, rows) in enumerate(batch, first):
+            counted = self._counted(rows) if self.faulty == (shard, place) else Volume(1, rows)
+            shards = self.processed.setdefault(table, {})
+            shards[shard] = shards.get(shard, Volume()) + counted
+        stages = {stage for table, _ in batch for stage in STAGES_OF_TABLE[table]}
+        reports = reports_of(self.expected, self.processed, self.name)
+        return [each for each in reports if each.shard == shard and each.stage in stages]
+
+    def _counted(self, rows: int) -> Volume:
+        return {"twice": Volume(2, 2 * rows), "missing": Volume(), "rows": Volume(1, rows + 1)}[self.fault]
+
+
+@st.composite
+def model_runs(draw: st.DrawFn, name: str) -> ModelRun:
+    log = draw(LOGS)
+    places = [(shard, place) for shard, chunks in enumerate(log) for place in range(len(chunks))]
+    fault = draw(st.sampled_from([None, None, "twice", "missing", "rows"])) if places else None
+    return ModelRun(name, log, fault, draw(st.sampled_from(places)) if fault else None)
+
+
+class BarrierUnderTrouble(RuleBasedStateMachine):
+    """Messages are lost, repeated, late and out of order; snapshots are old when they are seen; decisions
+    are lost before they are written; the machine crashes at any step and starts again from the registry."""
+
+    @initialize(first=model_runs("first"), second=model_runs("second"))
+    def begin(self, first: ModelRun, second: ModelRun) -> None:
+        self.runs = {run.name: run for run in (first, second)}
+        self.machine = Barriers()
+        self.on_their_way: list[Message] = []
+        self.snapshots: list[Snapshot] = []
+        self.writes_to_lose = 0
+        self.opened_by_messages: set[str] = set()
+
+    # -- the run goes on
+
+    @rule(run=st.sampled_from(["first", "second"]), table=st.sampled_from(TABLES))
+    def seal(self, run: str, table: str) -> None:
+        if table not in self.runs[run].sealed:
+            self.on_their_way += self.runs[run].seal(table)
+
+    @rule(run=st.sampled_from(["first", "second"]))
+    def seal_all(self, run: str) -> None:
+        for table in TABLES:
+            self.seal(run, table)
+
+    @rule(run=st.sampled_from(["first", "second"]), shard=ANY, most=st.integers(1, 4))
+    def process(self, run: str, shard: int, most: int) -> None:
+        self.on_their_way += self.runs[run].process(shard % len(self.runs[run].log), most)
+
+    @precondition(lambda self: any(run.state is RunState.FINAL for run in self.runs.values()))
+    @rule()
+    def answer(self) -> None:
+        for run in self.runs.values():
+            run.state = RunState.DONE if run.state is RunState.FINAL else run.state
+
+    @rule(run=st.sampled_from(["first", "second"]), sure=st.integers(0, 9))
+    def force_end(self, run: str, sure: int) -> None:
+        if sure == 0 and not self.runs[run].state.is_over:
+            self.runs[run].state = RunState.ENDED
+
+    # -- what the machine hears of it
+
+    @precondition(lambda self: self.on_their_way)
+    @rule(which=ANY, is_repeated=st.booleans())
+    def deliver(self, which: int, is_repeated: bool) -> None:
+        message = self.on_their_way[which % len(self.on_their_way)]
+        if not is_repeated:
+            self.on_their_way.remove(message)
+        for decision in self.machine.handle(message):
+            if isinstance(decision, OpenBarrier):
+                assert decision.run not in self.opened_by_messages
+                self.opened_by_messages.add(decision.run)
+            if isinstance(decision, FailRun):
+                assert self.runs[decision.run].fault != "missing", "the message of it might be lost"
+            self.carry_out(decision)
+
+    @precondition(lambda self: self.on_their_way)
+    @rule()
+    def deliver_all(self) -> None:
+        while self.on_their_way:
+            self.deliver(0, False)
+
+    @precondition(lambda self: self.on_their_way)
+    @rule(which=ANY)
+    def lose(self, which: int) -> None:
+        del self.on_their_way[which % len(self.on_their_way)]
+
+    @rule(run=st.sampled_from(["first", "second"]))
+    def read_snapshot(self, run: str) -> None:
+        self.snapshots.append(self.runs[run].snapshot())
+
+    @precondition(lambda self: self.snapshots)
+    @rule()
+    def see_snapshot(self) -> None:
+        for decision in self.machine.handle(self.snapshots.pop(0)):
+            self.carry_out(decision)
+
+    @rule()
+    def lose_the_next_decision(self) -> None:
+        self.writes_to_lose = 1
+
+    @rule()
+    def crash(self) -> None:
+        self.machine = Barriers()
+        self.snapshots = [run.snapshot() for run in self.runs.values() if not run.state.is_over]
+        self.opened_by_messages = set()
+        while self.snapshots:
+            self.see_snapshot()
+
+    # -- what it decides
+
+    def carry_out(self, decision: Decision) -> None:
+        run = self.runs[decision.run]
+        match decision:
+            case OpenBarrier():
+                assert run.is_processed, "the barrier opened early, or over wrong figures"
+            case FailRun(_, reason):
+                assert run.fault is not None, reason
+                check_figures(run, reason)
+            case Forward():
+                assert run.openings == 1
+                return
+        if self.writes_to_lose:
+            self.writes_to_lose -= 1
+        elif isinstance(decision, FailRun) and not run.state.is_over:
+            run.state, run.error = RunState.FAILED, decision.reason
+        elif isinstance(decision, OpenBarrier) and run.state is RunState.SEALED:
+            run.state = RunState.FINAL
+            run.openings += 1
+
+    @invariant()
+    def opens_once_at_most(self) -> None:
+        for run in getattr(self, "runs", {}).values():
+            assert run.openings <= 1
+            assert run.fault is None or run.openings == 0
+
+    def teardown(self) -> None:
+        """All that is left is processed, and every message of it lost: snapshots bring the end."""
+        for run in getattr(self, "runs", {}).values():
+            ended_by_force = run.state is RunState.ENDED
+            for table in TABLES:
+                run.seal(table)
+            for shard, chunks in enumerate(run.log):
+                run.process(shard, len(chunks))
+            self.writes_to_lose = 0
+            for _ in range(2):
+                self.snapshots = [run.snapshot()]
+                self.see_snapshot()
+            if not ended_by_force:
+                assert (run.openings == 1) == (run.fault is None)
+                assert (run.state is RunState.FAILED) == (run.fault is not None) == bool(run.error)
+
+
+def check_figures(run: ModelRun, reason: str) -> None:
+    told = FIGURES.match(reason)
+    assert told is not None, reason
+    kind, name, shard, *figures = told.groups()
+    whole = expected_by_stage(run.whole) if kind == "stage" else run.whole
+    due = whole[name][int(shard)]
+    assert (int(figures[0]), int(figures[1])) == (due.chunks, due.rows)
+    assert (int(figures[2]), int(figures[3])) != (due.chunks, due.rows)
+
+
+TestBarrierUnderTrouble = BarrierUnderTrouble.TestCase
+TestBarrierUnderTrouble.settings = settings(max_examples=120, stateful_step_count=40)
+
+
+# -- messages alone
+
+VOLUMES = st.just(Volume()) | st.builds(Volume, st.integers(1, 3), st.integers(0, 5))
+WHOLE = st.fixed_dictionaries(
+    {table: st.dictionaries(st.integers(0, 2), VOLUMES, max_size=3) for table in TABLES}
+)
+
+
+def all_messages(whole: dict[str, dict[int, Volume]]) -> list[Message]:
+    """Of a run that is processed in two batches, the first of them before any END."""
+    half = {
+        table: {
+            shard: Volume(v.chunks // 2, v.rows // 2) if v.chunks > 1 else Volume() for shard, v in by.items()
+        }
+        for table, by in whole.items()
+    }
+    return [*ends_of(whole), *reports_of({}, half), *reports_of(whole, whole)]
+
+
+@given(WHOLE, st.data())
+def test_any_order_and_repetition_opens_once_and_with_the_message_that_completes_it(whole, data):
+    messages = all_messages(whole)
+    extra = data.draw(st.lists(st.sampled_from(messages), max_size=10))
+    barriers = Barriers()
+    heard: set[tuple[str, str, int]] = set()
+    needed = {("end", table, 0) for table in TABLES} | {
+        (stage, "", shard)
+        for stage, shards in expected_by_stage(whole).items()
+        for shard, due in shards.items()
+        if due.chunks
+    }
+    opened = False
+    for message in data.draw(st.permutations([*messages, *extra])):
+        if isinstance(message, TableEnd):
+            heard.add(("end", message.table, 0))
+        elif message.processed == expected_by_stage(whole)[message.stage][message.shard].chunks:
+            heard.add((message.stage, "", message.shard))
+        is_due = needed <= heard and not opened
+        assert barriers.handle(message) == ([OpenBarrier(message.run)] if is_due else [])
+        opened = opened or is_due
+    assert opened
+
+
+@given(WHOLE, st.data())
+def test_lost_messages_fail_no_run(whole, data):
+    messages = all_messages(whole)
+    barriers = Barriers()
+    for message in data.draw(st.lists(st.sampled_from(messages), max_size=40)):
+        assert not any(isinstance(decision, FailRun) for decision in barriers.handle(message))
+
+
+@st.composite
+def contradictions(draw: st.DrawFn, whole: dict[str, dict[int, Volume]]) -> WorkerStats:
+    """One message that cannot be true, whatever was lost."""
+    due = expected_by_stage(whole)
+    stage = draw(st.sampled_from([*BEFORE_BARRIER, "filter_moon"]))
+    shard = draw(st.sampled_from([*due.get(stage, {}), 9]))
+    want = due.get(stage, {}).get(shard, Volume())
+    kind = draw(st.sampled_from(["claim", "chunks", "rows"]))
+    if kind == "claim":
+        told = (want.chunks + draw(st.sampled_from([1, 7])), 0, 0)
+    elif kind == "chunks":
+        told = (None, want.chunks + draw(st.integers(1, 3)), want.rows)
+    else:
+        told = (None, want.chunks, want.rows + draw(st.integers(1, 3)))
+    expected, processed, rows = told
+    run = ends_of(whole)[0].run
+    return WorkerStats(run=run, stage=stage, shard=shard, expected=expected, processed=processed, rows=rows)
+
+
+@given(WHOLE, st.data())
+def test_a_contradiction_is_found_in_any_order(whole, data):
+    lie = data.draw(contradictions(whole))
+    barriers = Barriers()
+    decisions: list[Decision] = []
+    for message in data.draw(st.permutations([*all_messages(whole), lie])):
+        decisions += barriers.handle(message)
+    assert [type(decision) for decision in decisions] in ([FailRun], [OpenBarrier, FailRun])

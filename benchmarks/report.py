@@ -39,6 +39,8 @@ def render(result: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [comparison_table(result["comparison"])]
     if result["sample"]:
         parts.append(comparison_table(result["sample"]))
+    if streaming := result["streaming"]:
+        parts += [streaming_table(streaming, result["scale"]), breakdown_table(streaming["breakdown"])]
     if result["ingest"]:
         parts.append(ingest_table(result["ingest"]))
     parts += troubles(part for part in (result["comparison"], result["sample"]) if part)
@@ -75,6 +77,46 @@ def ingest_table(ingest: dict[str, Any]) -> Table:
     client, gateway = ingest["client_peak_bytes"] / MEGABYTE, ingest["gateway_bytes"] / MEGABYTE
     table.caption = f"client {client:,.0f} MB at its peak; gateway with examiners {gateway:,.0f} MB"
     return table
+
+
+def streaming_table(streaming: dict[str, Any], scale: float) -> Table:
+    table = Table(title="streaming at the warm service")
+    for heading in ("", "median", "max"):
+        table.add_column(heading, justify="right" if heading else "left")
+    waits, batches = streaming["end_to_answers"], streaming["batches"]
+    for size, prefix in ((scale, ""), (scale / 10, "tenth_")):
+        middle, longest = waits[f"{prefix}median_seconds"], max(waits[f"{prefix}seconds"])
+        table.add_row(f"END to answers, scale {size:g}", f"{middle:.2f} s", f"{longest:.2f} s")
+    costs = {"Spark's overhead per batch": "overhead", "registry commit per batch": "commit"}
+    for words, key in costs.items():
+        spread = batches[f"{key}_milliseconds"]
+        table.add_row(words, *(f"{_figure(spread[each], ',.0f')} ms" for each in ("median", "max")))
+    told = batches["overhead_milliseconds"]["count"]
+    table.caption = f"{batches['count']} batches; triggerExecution less addBatch of {told}"
+    return table
+
+
+def breakdown_table(breakdown: dict[str, Any]) -> RenderableType:
+    """Next to the clock, since much runs side by side."""
+    table = Table(title="where the time of one warm submit goes")
+    for heading in ("", "step", "thread seconds", "share"):
+        table.add_column(heading, justify="right" if heading in {"thread seconds", "share"} else "left")
+    parts: dict[str, dict[str, float]] = breakdown["thread_seconds"]
+    total = sum(seconds for steps in parts.values() for seconds in steps.values())
+    for part, steps in parts.items():
+        for number, (step, seconds) in enumerate(steps.items()):
+            share = f"{seconds / total:.0%}" if total else "–"
+            table.add_row("" if number else part, step, f"{seconds:.2f}", share)
+        table.add_section()
+    clock = ", ".join(f"{part} {seconds:.2f}" for part, seconds in breakdown["parts"].items())
+    told = (
+        f"Spark's overhead is that of {breakdown['batches_with_overhead']} of {breakdown['batches']} batches"
+    )
+    return Group(
+        table,
+        Text(f"{total:.2f} thread-seconds: summed over all that runs side by side, waiting included; {told}"),
+        Text(f"{breakdown['wall_seconds']:.2f} s by the clock: {clock}, the rest is Python's start"),
+    )
 
 
 def troubles(comparisons: Iterable[dict[str, Any]]) -> list[Text]:

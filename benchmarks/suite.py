@@ -1,6 +1,5 @@
 """The whole benchmark: data made once, all contenders in turns, and the bars that Kopitiam is held to."""
 
-import contextlib
 import os
 import shutil
 import sys
@@ -11,24 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import Comparison, Contender, compare
-from benchmarks.ingest import compare_ingest, running_service
+from benchmarks.ingest import compare_ingest
 from benchmarks.measure import measure
 from benchmarks.report import Bar
+from benchmarks.service import running_service
+from benchmarks.streaming import measure_streaming
 
 ENGINES = Path(__file__).parent / "engines"
 KOPI = Path(sys.executable).with_name("kopi")
 CACHE = Path(tempfile.gettempdir()) / "kopitiam-bench"
+SERVICE_BAR = 4.0
 DUCKDB_BAR = 6.0
 BARE_SPARK_BAR = 1.5
 INGEST_BAR = 1.6
+END_BAR = 3.0
 FULL_SCALE = 1.0
-SERVICE, INGEST = "service", "ingest"  # parts of the suite that need a running `kopi serve`
+SERVICE, STREAMING, INGEST = PARTS = ("service", "streaming", "ingest")  # at a running `kopi serve`
 
 
 def _engine(name: str, script: str) -> Contender:
     return Contender(name, lambda data, out: [sys.executable, str(ENGINES / script), str(data), str(out)])
 
 
+WARM_SERVICE = "kopi submit, warm"
 KOPI_ANALYZE = Contender(
     "kopi analyze", lambda data, out: [str(KOPI), "analyze", str(data), "--out", str(out)]
 )
@@ -61,20 +65,16 @@ def run_suite(
     measured by, runs whatever `only` names.
     """
     contenders = choose_contenders(only)
-    if data is None:
-        data = generated_data(scale, seed, cache, announce)
-    with contextlib.ExitStack() as services:
-        if not only or SERVICE in only:
-            url, _ = services.enter_context(running_service())
-            contenders.append(_warm_service(url, data, announce))
-        comparison = compare(data, rounds, contenders, CONTENDERS["duckdb"].name, announce)
-    ingest = compare_ingest(data, rounds, announce) if not only or INGEST in only else None
+    parts = {part for part in PARTS if not only or part in only}
+    data = data or generated_data(scale, seed, cache, announce)
+    tenth = generated_data(scale / 10, seed, cache, announce) if STREAMING in parts else None
+    comparison, streaming = _compared(
+        data, tenth, rounds, contenders, has_service=SERVICE in parts, announce=announce
+    )
+    ingest = compare_ingest(data, rounds, announce) if INGEST in parts else None
     has_kopi = KOPI_ANALYZE in contenders
     on_sample = start_up_comparison(sample, rounds, announce) if sample and has_kopi else None
-    bars = _bars(comparison, on_sample, scale) if has_kopi else []
-    if ingest:
-        counts = scale >= FULL_SCALE
-        bars.append(Bar("client to durable, × pyarrow alone", ingest["ratio"], INGEST_BAR, counts=counts))
+    bars = _bars(scale, comparison, on_sample, streaming, ingest)
     sound = all(part.is_sound for part in (comparison, on_sample) if part)
     return {
         "scale": scale,
@@ -82,6 +82,7 @@ def run_suite(
         "cores": os.cpu_count(),
         "comparison": comparison.to_json(),
         "sample": on_sample.to_json() if on_sample else None,
+        "streaming": streaming,
         "ingest": ingest,
         "bars": [bar.to_json() for bar in bars],
         "ok": sound and all(bar.is_met for bar in bars if bar.counts),
@@ -89,10 +90,30 @@ def run_suite(
 
 
 def choose_contenders(only: list[str] | None) -> list[Contender]:
-    known = [*CONTENDERS, SERVICE, INGEST]
+    known = [*CONTENDERS, *PARTS]
     if unknown := sorted(set(only or ()) - set(known)):
         raise ValueError(f"unknown contender {', '.join(unknown)}: want some of {', '.join(known)}")
     return [c for key, c in CONTENDERS.items() if not only or key in only or key == "duckdb"]
+
+
+def _compared(
+    data: Path,
+    tenth: Path | None,
+    rounds: int,
+    contenders: list[Contender],
+    *,
+    has_service: bool,
+    announce: Callable[[str], None],
+) -> tuple[Comparison, dict[str, Any] | None]:
+    """The same warm service takes part and, where there is a tenth of the data, is looked at more closely."""
+    reference = CONTENDERS["duckdb"].name
+    if not has_service and tenth is None:
+        return compare(data, rounds, contenders, reference, announce), None
+    with running_service() as service:
+        warm = _warm_service(service.url, data, announce)
+        everyone = [*contenders, warm] if has_service else contenders
+        comparison = compare(data, rounds, everyone, reference, announce)
+        return comparison, measure_streaming(service, data, tenth, rounds, announce) if tenth else None
 
 
 def _warm_service(url: str, data: Path, announce: Callable[[str], None]) -> Contender:
@@ -104,7 +125,7 @@ def _warm_service(url: str, data: Path, announce: Callable[[str], None]) -> Cont
     announce("warming the service up")
     with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as scratch:
         measure(submit(data, Path(scratch) / "answers"))
-    return Contender("kopi submit, warm", submit)
+    return Contender(WARM_SERVICE, submit)
 
 
 def generated_data(scale: float, seed: int, cache: Path, announce: Callable[[str], None]) -> Path:
@@ -129,13 +150,27 @@ def start_up_comparison(sample: Path, rounds: int, announce: Callable[[str], Non
     return compare(sample, rounds, contenders, BARE_SPARK.name, announce)
 
 
-def _bars(comparison: Comparison, on_sample: Comparison | None, scale: float) -> list[Bar]:
-    ratio = comparison[KOPI_ANALYZE.name].ratio
-    bars = [Bar("kopi analyze, cold, × DuckDB", ratio, DUCKDB_BAR, counts=scale >= FULL_SCALE)]
+def _bars(
+    scale: float,
+    comparison: Comparison,
+    on_sample: Comparison | None,
+    streaming: dict[str, Any] | None,
+    ingest: dict[str, Any] | None,
+) -> list[Bar]:
+    """One for each part that was measured; most hold for the full size only."""
+    counts = scale >= FULL_SCALE
+    ratios = {standing.name: standing.ratio for standing in comparison.standings}
+    bars = []
+    if WARM_SERVICE in ratios:
+        bars.append(Bar(f"{WARM_SERVICE}, × DuckDB", ratios[WARM_SERVICE], SERVICE_BAR, counts))
+    if KOPI_ANALYZE.name in ratios:
+        bars.append(Bar("kopi analyze, cold, × DuckDB", ratios[KOPI_ANALYZE.name], DUCKDB_BAR, counts))
     if on_sample:
-        bars.append(
-            Bar(
-                "kopi analyze on the sample, × bare Spark", on_sample[KOPI_ANALYZE.name].ratio, BARE_SPARK_BAR
-            )
-        )
+        ratio = on_sample[KOPI_ANALYZE.name].ratio
+        bars.append(Bar("kopi analyze on the sample, × bare Spark", ratio, BARE_SPARK_BAR))
+    if streaming:
+        name = f"END to answers, scale {scale:g} against {scale / 10:g}"
+        bars.append(Bar(name, streaming["end_to_answers"]["ratio"], END_BAR, counts))
+    if ingest:
+        bars.append(Bar("client to durable, × pyarrow alone", ingest["ratio"], INGEST_BAR, counts))
     return bars

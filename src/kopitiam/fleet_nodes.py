@@ -18,6 +18,7 @@ from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.landing.layout import Home
+from kopitiam.landing.ownership import shared
 from kopitiam.registry.port import RegistryPort
 from kopitiam.registry.registry import open_registry
 from kopitiam.supervision.membership import Membership, Place
@@ -48,6 +49,7 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
         raise ConfigError("bus.url: a fleet wants amqp://…; memory is for one process only")
     trouble = Future[None]()
     with (
+        shared(settings.home),
         contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
         contextlib.closing(open_bus(settings.bus.url)) as bus,
     ):

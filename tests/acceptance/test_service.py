@@ -1,77 +1,20 @@
 """`kopi serve` and `kopi submit` as real processes: many clients, and everybody killed in turn."""
 
-import contextlib
 import json
 import re
-import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
+from services import ANSWER_SECONDS, KOPI, Service, until
 
 from kopitiam.synthetic import generate
 
-KOPI = Path(sys.executable).with_name("kopi")
-READY_SECONDS = 60
-ANSWER_SECONDS = 240
 CONNECTIONS = 4  # of a client: so many chunks may be under way when somebody dies
-
-
-class Service:
-    """A service on a home and a port that outlive its processes."""
-
-    def __init__(self, home: Path, environment: dict[str, str]) -> None:
-        self.home = home
-        self.environment = environment
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self._port}"
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> subprocess.Popen[str]:
-        argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
-        self.process = subprocess.Popen(
-            argv, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        until(self._is_ready, READY_SECONDS)
-        return self.process
-
-    def kill(self) -> None:
-        assert self.process is not None
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        self.process.kill()
-        self.process.communicate()
-        psutil.wait_procs(family, timeout=15)
-
-    def status(self, run: str) -> dict[str, Any]:
-        return httpx.get(f"{self.url}/api/v1/runs/{run}").json()
-
-    def durable_chunks(self, run: str) -> int:
-        return sum(table["chunks"] for table in self.status(run)["tables"].values())
-
-    def expected_chunks(self, run: str) -> int:
-        return sum(table["expected_chunks"] for table in self.status(run)["tables"].values())
-
-    def outcomes(self, outcome: str) -> int:
-        """How many chunks this life of the gateway has answered so."""
-        text = httpx.get(f"{self.url}/metrics").text
-        found = re.findall(
-            rf'^kopitiam_chunks_total{{outcome="{outcome}",[^}}]*}} (\S+)$', text, re.MULTILINE
-        )
-        return int(sum(map(float, found)))
-
-    def _is_ready(self) -> bool:
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/readyz").status_code == 200
-        return False
 
 
 @pytest.fixture
@@ -79,9 +22,7 @@ def service(tmp_path: Path, environment: dict[str, str]) -> Iterator[Service]:
     served = Service(tmp_path / "home", environment)
     served.start()
     yield served
-    if served.process is not None and served.process.poll() is None:
-        served.process.terminate()
-        served.process.communicate(timeout=30)
+    served.end()
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("service") / "data"
     generate(made, scale=0.08, seed=3)
     return made
-
-
-def until(is_so: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
 
 
 def submit(service: Service, folder: Path, *flags: object) -> subprocess.Popen[str]:
@@ -173,13 +107,10 @@ def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(
     assert client.returncode == 0, complaints
     run = json.loads(stdout)["run"]
     until(lambda: service.status(run)["state"] == "final", 60)
-    process = service.process
-    assert process is not None
     begun = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
-    assert (process.returncode, time.monotonic() - begun < 10) == (0, True), output
-    assert "Traceback" not in output
+    assert service.stop() == 0
+    assert time.monotonic() - begun < 10
+    assert "Traceback" not in service.log.read_text(encoding="utf-8")
     service.start()
     waiting = submit(service, folder, "--resume", run, "--out", tmp_path / "answers")
     _, complaints = waiting.communicate(timeout=ANSWER_SECONDS)

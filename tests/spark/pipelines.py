@@ -4,6 +4,7 @@ import csv
 import functools
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ from kopitiam.registry.registry import connect_registry
 NAME = "pipeline-1"
 FOR_LONG = 1e9
 WHOLE = 1 << 30  # bytes: more than any test has
-_LOG_ROW = Row(*(column.split()[0] for column in SCHEMA.split(", ")))
+LOG_ROW = Row(*(column.split()[0] for column in SCHEMA.split(", ")))
 Answers = dict[str, list[tuple[str, ...]]]
 
 
@@ -97,7 +98,9 @@ class Pipeline:
         return opened.run.run
 
     def put(self, run: str, chunk: Chunk, rows_told: int | None = None) -> Path:
-        return self.put_table(run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), rows_told)
+        return self.put_table(
+            run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), rows_told
+        )
 
     def put_table(
         self, run: str, table: str, number: int, rows: pa.Table, rows_told: int | None = None
@@ -133,12 +136,32 @@ class Pipeline:
         """All that is in the log, by a streaming query."""
         self.stream.run_available()
 
+    def stream_until_the_end(self, seconds: float = 120) -> None:
+        """As a pipeline does it that nobody stops: through trouble, until the log is processed."""
+        running = threading.Thread(target=self.stream.run)
+        running.start()
+        deadline = time.monotonic() + seconds
+        try:
+            while self.positions() != self.log_ends():
+                assert time.monotonic() < deadline, (self.positions(), self.log_ends())
+                time.sleep(0.05)
+        finally:
+            self.stopping.set()
+            running.join()
+            self.stopping.clear()
+
+    def positions(self) -> dict[int, int]:
+        return self.registry.positions(range(self.shards))
+
+    def log_ends(self) -> dict[int, int]:
+        return {shard: self.registry.last_sequence(shard) for shard in range(self.shards)}
+
     def step(self) -> bool:
         """The next batch, as the stream takes it, but without a query around it; False if there is none."""
         reader = ChunkLogReader(lambda: self.registry, self.stream.bounds)
         start = reader.initialOffset()
         rows, end = reader.read(start)
-        found = Descriptors.of_rows([_LOG_ROW(*row) for row in rows])
+        found = Descriptors.of_rows([LOG_ROW(*row) for row in rows])
         if start != end:
             self.stream._commit(self.work.process("by hand", next(self._numbers), found))
         return start != end

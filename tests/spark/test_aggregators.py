@@ -70,6 +70,28 @@ def test_sums_of_one_chunk(table, collected):
     assert sums["purchases"] == Counter([(1, 7, 4), (1, 8, 1), (2, 8, 1)])
 
 
+def test_sums_of_several_runs_are_kept_apart(table, collected):
+    items, sales = (
+        table(name, [row], run="one").union(table(name, [row, row], run="two"))
+        for name, row in (
+            ("transaction_items", (1, 2, "12.5", "2024-01-01 00:00:00")),
+            ("transactions", ("a", 1, 7, "80.5", "2024-01-01 00:00:00")),
+        )
+    )
+    sums = collected(
+        {
+            "products": items.transform(agg_products).select("run", "quantity", "subtotal"),
+            "tpv": sales.transform(agg_tpv).select("run", "amount"),
+            "purchases": sales.transform(agg_purchases).select("run", "purchases"),
+        }
+    )
+    assert sums == {
+        "products": Counter([("one", 2, 125_000), ("two", 4, 250_000)]),
+        "tpv": Counter([("one", 805_000), ("two", 1_610_000)]),
+        "purchases": Counter([("one", 1), ("two", 2)]),
+    }
+
+
 def test_a_chunk_without_rows_leaves_nothing_behind(table, collected):
     items, sales = table("transaction_items", []), table("transactions", [])
     sums = collected(

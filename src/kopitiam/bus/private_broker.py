@@ -140,6 +140,7 @@ class PrivateBroker:
             f"default_user = {USER}\n"  # in place of guest
             f"default_pass = {identity['password']}\n"
             "log.file.level = warning\n"
+            "log.connection.level = error\n"  # whoever asks whether it lives says no goodbye
             "raft.wal_max_size_bytes = 33554432\n",  # as much is kept in memory
         )
         self._write("advanced.config", "[].\n")

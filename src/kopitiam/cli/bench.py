@@ -25,7 +25,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="How often each contender runs, in turns.")] = 3,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, ingest; may be repeated."),
+        typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, streaming, ingest; repeatable."),
     ] = None,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Use this data instead.")] = None,
     sample: Annotated[
@@ -35,6 +35,9 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare with DuckDB, Polars, pandas and plain PySpark on the same CSVs, in turns, in one run.
+
+    A warm service takes part too; how soon it answers after the last END, what a batch costs and where the
+    time of a submit goes are told apart.
 
     Needs a source checkout and its development environment (make bench).
 

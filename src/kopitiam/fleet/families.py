@@ -34,6 +34,13 @@ def condition(process: psutil.Process | None) -> Condition:
     return "frozen" if is_stopped else "running"
 
 
+def is_alive(pid: int) -> bool:
+    try:
+        return condition(psutil.Process(pid)) != "gone"
+    except psutil.NoSuchProcess:
+        return False
+
+
 def carrying(variable: str, value: str) -> list[psutil.Process]:
     """All that have it in their environment."""
     return _all_that(lambda process: process.environ().get(variable) == value)
@@ -41,7 +48,8 @@ def carrying(variable: str, value: str) -> list[psutil.Process]:
 
 def working_in(folder: Path) -> list[psutil.Process]:
     """All that have it as their working folder: PostgreSQL's children write over their environment."""
-    return _all_that(lambda process: process.cwd() == str(folder))
+    wanted = str(folder.resolve())
+    return _all_that(lambda process: process.cwd() == wanted)
 
 
 def ask_to_end(process: psutil.Process | None, wish: signal.Signals, seconds: float) -> None:

@@ -12,6 +12,8 @@ from kopitiam.fleet.programs import node_program
 from kopitiam.fleet.records import read_record, recorded_names
 from kopitiam.fleet.services import find_service
 
+FIRST_MOMENTS = 4.0  # what is wrong with a setting or a port shows by then
+
 
 @dataclass(frozen=True)
 class Fleet:
@@ -46,7 +48,7 @@ def start_node(fleet: Fleet, name: str) -> bool:
     if kind == "service":
         return find_service(name, fleet.settings).start()
     launched = launch_node(fleet, name)
-    launched.settle()
+    launched.settle(FIRST_MOMENTS)
     return launched.child is not None
 
 

@@ -12,32 +12,27 @@ import psutil
 
 from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError
 from kopitiam.contracts.messages import NodeKind
-from kopitiam.fleet.families import Family, ask_to_end, carrying, condition, end_at_once
+from kopitiam.fleet.families import Family, ask_to_end, carrying, condition, end_at_once, is_alive
 from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.locks import locked
 from kopitiam.fleet.logs import last_words, rotate
 from kopitiam.fleet.records import read_record, write_record
 
 MARK = "KOPI_FLEET_NODE"
-FIRST_MOMENTS = 2.0  # what is wrong with a setting or a port shows by then
 STOP_SECONDS = 12.0  # a node promises to leave within ten
 _BAD_CONFIGURATION = 2
 _HOLD_A_PORT: frozenset[NodeKind] = frozenset({"gateway", "service"})
 _LOOK_SECONDS = 0.1
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Program:
-    """How a node is run; `prepare` comes right before, when nothing of an earlier life is left."""
+    """How a node is run. The command is asked for when nothing of an earlier life is left, and may prepare
+    what it needs."""
 
     name: str
     kind: NodeKind
-    command: tuple[str, ...]
-    prepare: Callable[[], None] = _nothing
+    command: Callable[[], tuple[str, ...]]
     family: Family | None = None  # where its processes are not known by their mark
 
 
@@ -51,12 +46,14 @@ class Launched:
 
     def require_life(self) -> None:
         """Says why, if it has ended."""
-        code = self.child.poll() if self.child else None
-        if code is not None:
+        if self.child is None:
+            if not is_alive(self.pid):
+                raise ServiceError(f"{self.name}: has ended:{last_words(self.log)}")
+        elif (code := self.child.poll()) is not None:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise _error(code)(f"{self.name}: {how}:{last_words(self.log, self.log_start)}")
 
-    def settle(self, seconds: float = FIRST_MOMENTS) -> None:
+    def settle(self, seconds: float) -> None:
         """Returns when it has lived through its first moments."""
         if self.child is not None:
             try:
@@ -86,7 +83,6 @@ def launch(home: FleetHome, program: Program) -> Launched:
             return Launched(program.name, record.pid, None, log, 0)
         if life == "gone" or program.kind in _HOLD_A_PORT:
             end_at_once(program.name, program.family or (lambda: family_of(home, program.name)))
-        program.prepare()
         return _spawn(home, program, log)
 
 
@@ -125,12 +121,13 @@ def stopping(home: FleetHome, name: str, family: Family, end: Callable[[], None]
 
 
 def _spawn(home: FleetHome, program: Program, log: Path) -> Launched:
+    command = program.command()
     rotate(log)
     with log.open("ab") as output:
         log_start = output.tell()
         try:
             child = subprocess.Popen(
-                program.command,
+                command,
                 env={**os.environ, MARK: str(home.record(program.name))},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -138,8 +135,8 @@ def _spawn(home: FleetHome, program: Program, log: Path) -> Launched:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConfigError(f"{program.name}: cannot run {program.command[0]}: {error.strerror}") from None
-        record = write_record(home, program.name, program.kind, child.pid, program.command)
+            raise ConfigError(f"{program.name}: cannot run {command[0]}: {error.strerror}") from None
+        record = write_record(home, program.name, program.kind, child.pid, command)
         return Launched(program.name, record.pid, child, log, log_start)
 
 

@@ -14,4 +14,4 @@ def node_program(settings: Settings, config: Path | None, name: str) -> Program:
         command += ["--config", str(config)]
     if kind == "pipeline":
         command += ["--shards", ",".join(map(str, settings.nodes.pipelines[name]))]
-    return Program(name, kind, tuple(command))
+    return Program(name, kind, lambda: tuple(command))

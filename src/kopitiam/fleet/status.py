@@ -89,10 +89,10 @@ def _of_service(
 
 
 def _service_state(record: ProcessRecord | None, life: Condition, answers: bool) -> NodeState:
-    if record is None:
-        return "stopped"
     if answers:
         return "alive"
+    if record is None:
+        return "stopped"
     is_young = time.time() - record.started_at < _STARTING_SECONDS
     return "starting" if life == "running" and is_young else "dead"
 

@@ -1,28 +1,35 @@
-"""A home folder is used by one service at a time."""
+"""A home folder is used by one service at a time, or by the nodes of one fleet."""
 
 import contextlib
 import fcntl
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from kopitiam.contracts.errors import ConfigError, InputError
 
 
 @contextlib.contextmanager
+def shared(home: Path) -> Iterator[None]:
+    """The home is used with other nodes of the same fleet while the block lasts, and by no `kopi serve`."""
+    with _lock_file(home) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{home}: a kopi serve uses this home; a fleet wants one of its own") from None
+        yield
+
+
+@contextlib.contextmanager
 def owned(home: Path) -> Iterator[Path]:
     """The home is ours while the block lasts; gives a scratch folder in it, empty at first, gone at last."""
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = (home / "serve.lock").open("w")
-    except OSError as error:
-        raise InputError(f"{home}: cannot be used as home: {error.strerror}") from None
-    with lock:
+    with _lock_file(home) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(
-                f"{home}: another kopi serve uses this home; choose another with --home"
+                f"{home}: another kopi serve or a fleet uses this home; choose another with --home"
             ) from None
         scratch = home / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -31,3 +38,11 @@ def owned(home: Path) -> Iterator[Path]:
             yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _lock_file(home: Path) -> TextIO:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        return (home / "serve.lock").open("w")
+    except OSError as error:
+        raise InputError(f"{home}: cannot be used as home: {error.strerror}") from None

@@ -27,6 +27,7 @@ def encode(table: Table, rows: pa.Table) -> bytes:
         compression={c.name: "none" if c.kind is Kind.TEXT else "lz4" for c in table.columns},
         use_dictionary=[column.name for column in table.columns if column.repeats],
         store_schema=False,
+        write_page_checksum=True,  # or most flipped bits would be read as other values
     )
     return bytes(sink.getvalue())
 

@@ -17,6 +17,7 @@ from kopitiam.contracts.questions import Questions
 from kopitiam.pipeline import partials
 from kopitiam.pipeline import questions as asked
 from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of, why
+from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
 from kopitiam.results.answers import RawAnswers
 
@@ -36,7 +37,7 @@ class Material:
     landing: Path
 
 
-def answer(spark: SparkSession, material: Material, scratch: Path) -> RawAnswers:
+def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwatch) -> RawAnswers:
     """`scratch` takes the sorted files of Q1."""
 
     def partial(kind: str) -> DataFrame:
@@ -66,7 +67,7 @@ def answer(spark: SparkSession, material: Material, scratch: Path) -> RawAnswers
 
     with ThreadPoolExecutor(4, thread_name_prefix="answers") as threads:
         coming = [
-            threads.submit(_as_jobs_of, spark, material.run, question)
+            threads.submit(_as_jobs_of, spark, material.run, question, watch)
             for question in (customers, large_sales, products, tpv)
         ]
         try:
@@ -76,7 +77,7 @@ def answer(spark: SparkSession, material: Material, scratch: Path) -> RawAnswers
     return RawAnswers(sales, best_products, values, ranked_customers)
 
 
-def _as_jobs_of(spark: SparkSession, run: str, question: Callable[[], T]) -> T:
+def _as_jobs_of(spark: SparkSession, run: str, question: Callable[[], T], watch: Stopwatch) -> T:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
-    with jobs_of(spark, [run]):
+    with jobs_of(spark, [run]), watch.lap(question.__name__):
         return question()

@@ -29,6 +29,7 @@ from kopitiam.pipeline.failures import SPARK_FAILED, is_stopped, jobs_of, why
 from kopitiam.pipeline.questions import Partials
 from kopitiam.pipeline.questions import partials as partials_of
 from kopitiam.pipeline.source import Descriptors
+from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
 from kopitiam.registry.port import RegistryPort
 
@@ -62,10 +63,12 @@ class BatchWork:
         """Then jobs fail because they were cancelled, which says nothing about their runs."""
         return self.stopping.is_set() or is_stopped(self.spark)
 
-    def process(self, query: str, number: int, found: Descriptors) -> Batch:
+    def process(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
         """Everything but the commit."""
-        shares = [share for share in self._shares(found.chunks) if self._is_sound(share)]
-        written = self._write(f"{query}-{number}", shares)
+        with watch.lap("check"):
+            shares = [share for share in self._shares(found.chunks) if self._is_sound(share)]
+        with watch.lap("compute"):
+            written = self._write(f"{query}-{number}", shares)
         processed = tuple(each for share in shares for each in _processed(share))
         return Batch(query, number, found.spans, processed, tuple(written))
 

@@ -28,6 +28,7 @@ from kopitiam.landing.tidying import remove_material
 from kopitiam.landing.writer import make_folder, sync_folder
 from kopitiam.pipeline.answering import Material, answer
 from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.records import Fence, RunAccount
 from kopitiam.results.answers import AnswerSet
 from kopitiam.results.forms import write_forms
@@ -73,7 +74,7 @@ class Finalizer:
         folder = self.work.home.provisional(run, uuid.uuid4().hex)
         coverage = Coverage.of(account.processed, account.figures.tables)
         try:
-            self._write(account, folder, coverage)
+            self._write(account, folder, Stopwatch(), coverage)
         except RunFailed:
             if registry.partials(run) == list(account.partials):
                 raise
@@ -90,8 +91,9 @@ class Finalizer:
 
     def _publish(self, run: Run) -> int:
         attempt = self.work.home.attempt(run.run, uuid.uuid4().hex)
+        watch = Stopwatch()
         try:
-            summary = self._write(self.work.registry.account(run.run), attempt)
+            summary = self._write(self.work.registry.account(run.run), attempt, watch)
             crash_point("results.written")
             self.work.registry.publish_results(
                 run.run, attempt.name.removeprefix("attempt="), summary.to_dict(), self.fence
@@ -100,14 +102,20 @@ class Finalizer:
             shutil.rmtree(attempt, ignore_errors=True)
             raise
         crash_point("results.published")
-        self.clean_up(run.run, attempt)
+        with watch.lap("clean up"):
+            self.clean_up(run.run, attempt)
+        _log.info("run %s answered", run.run, extra={"run": run.run, "seconds": watch.seconds})
         return sum(summary.answers.values())
 
-    def _write(self, account: RunAccount, target: Path, coverage: Coverage | None = None) -> Summary:
+    def _write(
+        self, account: RunAccount, target: Path, watch: Stopwatch, coverage: Coverage | None = None
+    ) -> Summary:
         figures, run = account.figures, account.figures.run
         questions = Questions.from_dict(run.questions)
         with tempfile.TemporaryDirectory(prefix=f"run-{run.run}-", dir=self.scratch) as scratch:
-            answers = AnswerSet(answer(self.work.spark, self._material(account, questions), Path(scratch)))
+            answers = AnswerSet(
+                answer(self.work.spark, self._material(account, questions), Path(scratch), watch)
+            )
             summary = Summary(
                 questions,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
@@ -116,9 +124,10 @@ class Finalizer:
                 time.time() - run.created_at,
                 coverage,
             )
-            make_folder(target)
-            write_forms(target, answers, summary)
-            sync_folder(target)
+            with watch.lap("forms"):
+                make_folder(target)
+                write_forms(target, answers, summary)
+                sync_folder(target)
         return summary
 
     def _material(self, account: RunAccount, questions: Questions) -> Material:

@@ -33,6 +33,7 @@ _FIXED = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     # A mark in the folder of a batch would outlive the partials in it.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _MOST_MEMORY_MB = 4096

@@ -11,6 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.runs import LogEntry
 from kopitiam.registry.port import RegistryPort
 
@@ -93,6 +94,8 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {str(shard): self._registry.last_sequence(shard) for shard in self._bounds.shards}
 
     def read(self, start: Offset) -> tuple[Iterator[LogRow], Offset]:
+        if any(start[str(shard)] > at for shard, at in self._registry.positions(self._bounds.shards).items()):
+            raise ForeignCheckpoint(f"the checkpoint is at {start}, which the registry has not reached")
         end = {str(shard): self._head(shard, start[str(shard)]) for shard in self._bounds.shards}
         return iter(list(self.readBetweenOffsets(start, end))), end  # Spark copies it, as only lists can be
 

@@ -20,11 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import ForeignCheckpoint, KopitiamError, ServiceError, StaleEpoch
+from kopitiam.contracts.errors import ForeignCheckpoint, KopitiamError, ServiceError, StaleEpoch, Unavailable
 from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.failures import is_stopped
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
+from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.port import Fence, RegistryPort
 
 _LOOK_SECONDS = 0.2
@@ -54,11 +55,13 @@ class Stream:
             trouble, self._trouble = self._trouble, None
             if isinstance(trouble, StaleEpoch):
                 raise trouble
+            if trouble is not None and is_stopped(self.work.spark):
+                raise ServiceError("Spark has died; nothing is lost, start again")
+            if trouble is not None and not isinstance(trouble, Unavailable):
+                # Whatever it was, the checkpoint may have a part in it, and nothing depends on it.
+                shutil.rmtree(self.checkpoint, ignore_errors=True)
             if isinstance(trouble, ForeignCheckpoint):
                 _log.warning("stream: %s; starting anew from the registry", trouble)
-                shutil.rmtree(self.checkpoint, ignore_errors=True)
-            elif trouble is not None and is_stopped(self.work.spark):
-                raise ServiceError("Spark has died; nothing is lost, start again")
             elif trouble is not None:
                 _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
                 pause = _FIRST_PAUSE_SECONDS if committed else min(2 * pause, _MOST_PAUSE_SECONDS)
@@ -119,15 +122,18 @@ class Stream:
             if number:
                 crash_point("batch.checkpointed")
             crash_point("batch.begun")
-            found = Descriptors.of_rows(batch.collect())
+            watch = Stopwatch()
+            with watch.lap("read"):
+                found = Descriptors.of_rows(batch.collect())
             crash_point("batch.read")
-            self._commit(self._processed(str(self._query.id), number, found))
+            self._commit(self._processed(str(self._query.id), number, found, watch), watch)
+            self._tell(number, found, watch)
         except (KopitiamError, OSError) as error:
             self._trouble = error
             raise
         crash_point("batch.committed")
 
-    def _processed(self, query: str, number: int, found: Descriptors) -> Batch:
+    def _processed(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
         """A batch that the registry knows is not computed again, only named."""
         positions = self.work.registry.positions(found.spans)
         if all(positions[shard] == upto for shard, (_, upto) in found.spans.items()):
@@ -136,12 +142,24 @@ class Stream:
             if positions[shard] != after:
                 where = f"goes from {after} to {upto} in shard {shard}"
                 raise ForeignCheckpoint(f"batch {number} {where}, the registry is at {positions[shard]}")
-        return self.work.process(query, number, found)
+        return self.work.process(query, number, found, watch)
 
-    def _commit(self, batch: Batch) -> None:
-        committed = self.work.registry.commit_batch(batch, self.fence)
+    def _commit(self, batch: Batch, watch: Stopwatch) -> None:
+        with watch.lap("commit"):
+            committed = self.work.registry.commit_batch(batch, self.fence)
         self._committed += 1
         for run in committed.ignored:
             remove_material(self.work.home, run)
         if committed.outcome == "committed":
-            self.on_committed(batch)
+            with watch.lap("merge and report"):
+                self.on_committed(batch)
+
+    def _tell(self, number: int, found: Descriptors, watch: Stopwatch) -> None:
+        """With what Spark itself took for the batch before this one."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        before = self._query.lastProgress if self._query else None
+        figures = {"chunks": len(found.chunks), "rows": sum(chunk.rows for chunk in found.chunks)}
+        spark = {"batch": before.batchId, "milliseconds": dict(before.durationMs)} if before else None
+        told = {"batch": number, **figures, "seconds": watch.seconds, "spark_before": spark}
+        _log.info("batch %d committed", number, extra=told)

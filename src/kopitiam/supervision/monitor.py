@@ -138,8 +138,8 @@ class Monitor:
                     self._heard_myself = now
                 if self._leadership is not None:
                     self._decide(self._leadership.hear(event, now))
-            case Stopped(node=node) if self._leadership is not None:
-                self._leadership.liveness.on_stopped(node)
+            case Stopped(node=node, epoch=epoch) if self._leadership is not None:
+                self._leadership.hear_farewell(node, epoch, now)
             case _ if callable(event):
                 event()
 
@@ -260,17 +260,25 @@ class _Leadership:
         )
         self.liveness.tick(now)
         self._reported: dict[str, NodeRecord] = {}
-        self._remember_the_stopped()
+        self._before = self._known_before()
+        for node in self._before.values():
+            if node.state == "stopped":
+                self.liveness.on_stopped(node.name)
         self.coordination = coordinator.Coordination(watch.registry, watch.bus, fence)
         self.coordination.start()
 
     def hear(self, beat: Heartbeat, now: float) -> list[Decision]:
         return self.liveness.on_heartbeat(beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now)
 
+    def hear_farewell(self, name: str, epoch: int, now: float) -> None:
+        """One that was replaced, and leaves late, takes nobody with it."""
+        if any(node.name == name and node.epoch <= epoch for node in self.liveness.nodes(now)):
+            self.liveness.on_stopped(name)
+
     def report(self, now: float) -> None:
         """What has changed since the last time, so that every gateway can show it."""
         for node in (*self.liveness.nodes(now), *self._watch.services.nodes(now)):
-            record = replace(node, leader=node.name == self._watch.name)
+            record = replace(self._as_known(node), leader=node.name == self._watch.name)
             if record != self._reported.get(node.name):
                 self._watch.registry.report_node(record, self.fence)
                 self._reported[node.name] = record
@@ -278,10 +286,24 @@ class _Leadership:
     def end(self) -> None:
         self.coordination.stop()
 
-    def _remember_the_stopped(self) -> None:
+    def _as_known(self, node: NodeRecord) -> NodeRecord:
+        """One not heard of since we lead is in the life that the leader before knew, and as well as then
+        until it is declared dead."""
+        before = self._before.get(node.name)
+        if before is None:
+            return node
+        if node.pid is None:
+            last = self._reported.get(node.name, before)
+            if (last.state, node.state) == ("alive", "starting"):
+                return last
+            node = replace(node, pid=before.pid, url=before.url, epoch=before.epoch)
+        is_same = (before.state, before.epoch) == (node.state, node.epoch)
+        return replace(node, since=before.since) if is_same else node
+
+    def _known_before(self) -> dict[str, NodeRecord]:
+        """What the leader before knew: who left on purpose, and since when the others live."""
         try:
-            for node in self._watch.registry.nodes():
-                if node.state == "stopped":
-                    self.liveness.on_stopped(node.name)
+            return {node.name: node for node in self._watch.registry.nodes()}
         except Unavailable as error:
             _log.warning("leading: %s", error)
+            return {}

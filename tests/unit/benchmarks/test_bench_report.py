@@ -3,7 +3,7 @@
 from io import StringIO
 
 from benchmarks.compare import Comparison, Standing
-from benchmarks.report import Bar, bars_table, ingest_table, render
+from benchmarks.report import Bar, bars_table, breakdown_table, ingest_table, render
 from rich.console import Console
 
 
@@ -16,8 +16,10 @@ def text_of(renderable) -> str:
 def result_of(*standings: Standing, bars: tuple[Bar, ...] = ()) -> dict:
     comparison = Comparison("sales", 3, "DuckDB", standings)
     return {
+        "scale": 0.1,
         "comparison": comparison.to_json(),
         "sample": None,
+        "streaming": None,
         "ingest": None,
         "bars": [bar.to_json() for bar in bars],
     }
@@ -79,3 +81,57 @@ def test_the_shares_of_ingest_add_up_to_the_whole():
     assert "75%" in text
     assert "25%" in text
     assert "client 200 MB" in text
+
+
+STREAMING = {
+    "end_to_answers": {
+        "seconds": [3.0, 9.0, 2.0],
+        "median_seconds": 3.0,
+        "tenth_seconds": [1.5, 1.0, 1.75],
+        "tenth_median_seconds": 1.5,
+        "ratio": 2.0,
+    },
+    "batches": {
+        "count": 12,
+        "overhead_milliseconds": {"count": 11, "median": 163.0, "max": 1273.0},
+        "commit_milliseconds": {"count": 0, "median": None, "max": None},
+    },
+    "breakdown": {
+        "wall_seconds": 33.0,
+        "parts": {"upload": 29.0, "END to answers": 2.5, "download": 0.5},
+        "batches": 4,
+        "batches_with_overhead": 3,
+        "thread_seconds": {
+            "client to durable": {"parse": 30.0, "check": 6.0},
+            "batches": {"check": 4.0},
+            "final step": {},
+        },
+    },
+}
+
+
+def cells_of(shown: str, word: str) -> list[str]:
+    row = next(line for line in shown.splitlines() if word in line)
+    return [cell.strip() for cell in row.strip("│").split("│")]
+
+
+def test_streaming_shows_both_sizes_and_what_a_batch_costs():
+    standing = Standing("DuckDB", (1.0,), 1, ratio=1.0, agrees=True)
+
+    shown = text_of(render(result_of(standing) | {"streaming": STREAMING}))
+
+    assert cells_of(shown, "END to answers, scale 0.1")[1:] == ["3.00 s", "9.00 s"]
+    assert cells_of(shown, "END to answers, scale 0.01")[1:] == ["1.50 s", "1.75 s"]
+    assert cells_of(shown, "overhead per batch")[1:] == ["163 ms", "1,273 ms"]
+    assert cells_of(shown, "commit per batch")[1:] == ["– ms", "– ms"]
+    assert "12 batches; triggerExecution less addBatch of 11" in shown
+
+
+def test_a_breakdown_tells_thread_seconds_from_the_clock():
+    shown = text_of(breakdown_table(STREAMING["breakdown"]))
+
+    assert cells_of(shown, "parse") == ["client to durable", "parse", "30.00", "75%"]
+    assert cells_of(shown, "batches ") == ["batches", "check", "4.00", "10%"]
+    assert "40.00 thread-seconds" in shown
+    assert "33.00 s by the clock: upload 29.00, END to answers 2.50, download 0.50" in shown
+    assert "Spark's overhead is that of 3 of 4 batches" in shown

@@ -1,12 +1,14 @@
 """Which contenders run, on which data, and what makes the whole suite a success."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from benchmarks import compare as comparing
 from benchmarks import suite
 from benchmarks.measure import CommandError, Measurement
+from benchmarks.service import Service
 
 MAKES_DATA = '#!/bin/sh\nmkdir "$3" && echo "$@" > "$3/arguments"\n'
 BREAKS_OFF = '#!/bin/sh\nmkdir "$3" && echo "disk full" >&2 && exit 1\n'
@@ -37,6 +39,21 @@ def seconds_by_command(monkeypatch):
         monkeypatch.setattr(comparing, "_digest", lambda file: file.name)
 
     return script
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """A service that is warm at once, and answers an END so many times later than a tenth's."""
+
+    def stand_in(ratio: float) -> None:
+        running = nullcontext(Service("http://kopi", process=None, log=Path("log")))
+        monkeypatch.setattr(suite, "running_service", lambda: running)
+        monkeypatch.setattr(suite, "measure", lambda argv: Measurement(1.0, 1, 0))
+        monkeypatch.setattr(suite, "generated_data", lambda scale, *_: Path(f"scale-{scale:g}"))
+        measured = {"end_to_answers": {"ratio": ratio}}
+        monkeypatch.setattr(suite, "measure_streaming", lambda *_: measured)
+
+    return stand_in
 
 
 def ignore(_: str) -> None:
@@ -82,6 +99,34 @@ def test_the_duckdb_bar_counts_at_full_scale_only(tmp_path: Path, seconds_by_com
     assert small["ok"]
     assert not full["ok"]
     assert full["bars"][0]["value"] == 7.0
+
+
+def test_the_warm_service_is_held_to_four_times_duckdb(tmp_path: Path, seconds_by_command, service):
+    service(ratio=1.0)
+    seconds_by_command(duckdb=1.0, submit=4.5)
+
+    small = suite.run_suite(0.1, 7, 1, data=tmp_path, only=["service"])
+    full = suite.run_suite(1.0, 7, 1, data=tmp_path, only=["service"])
+
+    assert small["ok"]
+    assert not full["ok"]
+    assert [(bar["name"], bar["value"], bar["limit"]) for bar in full["bars"]] == [
+        ("kopi submit, warm, × DuckDB", 4.5, 4.0)
+    ]
+
+
+def test_answers_after_end_are_held_against_a_tenth_of_the_data(tmp_path: Path, seconds_by_command, service):
+    service(ratio=3.5)
+    seconds_by_command(duckdb=1.0)
+
+    small = suite.run_suite(0.5, 7, 1, data=tmp_path, only=["streaming"])
+    full = suite.run_suite(1.0, 7, 1, data=tmp_path, only=["streaming"])
+
+    assert small["ok"]
+    assert not full["ok"]
+    assert [bar["name"] for bar in small["bars"]] == ["END to answers, scale 0.5 against 0.05"]
+    assert (full["bars"][0]["value"], full["bars"][0]["limit"]) == (3.5, 3.0)
+    assert [standing["name"] for standing in full["comparison"]["standings"]] == ["DuckDB"]
 
 
 def test_the_sample_is_held_against_bare_spark(tmp_path: Path, seconds_by_command):

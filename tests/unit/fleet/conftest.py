@@ -33,6 +33,6 @@ def program() -> Callable[..., Program]:
 
     def made(code: str = "import time; time.sleep(60)", name: str = "pipeline-1") -> Program:
         kind = name.partition("-")[0]
-        return Program(name, kind, (sys.executable, "-c", code))  # type: ignore[arg-type]
+        return Program(name, kind, lambda: (sys.executable, "-c", code))  # type: ignore[arg-type]
 
     return made

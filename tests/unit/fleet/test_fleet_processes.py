@@ -19,8 +19,9 @@ from kopitiam.fleet.locks import locked
 from kopitiam.fleet.processes import Program, family_of, is_running, launch, stop
 from kopitiam.fleet.records import ProcessRecord, read_record, recorded_names, write_record
 
-PARENT_OF_ONE = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+SLEEP = "import time; time.sleep(60)"
+PARENT_OF_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'])"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
 
 
 def until(is_so: Callable[[], bool], seconds: float = 20) -> None:
@@ -47,7 +48,7 @@ def test_a_process_that_was_started_is_written_down(home, program):
     written = json.loads(home.record("pipeline-1").read_text())
     assert written["pid"] == launched.pid
     assert abs(written["created"] - psutil.Process(launched.pid).create_time()) < 0.1
-    assert written["command"] == list(program().command)
+    assert written["command"] == list(program().command())
     assert begun <= written["started_at"] <= time.time()
     assert is_running(home, "pipeline-1")
 
@@ -154,7 +155,7 @@ def test_a_node_that_ends_at_once_says_why(home, program):
 
 
 def test_a_node_that_finds_its_settings_wrong_ends_with_the_code_for_that(home, program):
-    launched = launch(home, program("import sys; sys.exit('bad' if False else 2)"))
+    launched = launch(home, program("raise SystemExit(2)"))
     with pytest.raises(ConfigError, match="pipeline-1: ended with exit code 2: it said nothing") as caught:
         launched.settle(20)
     assert caught.value.exit_code == 2
@@ -180,6 +181,16 @@ def test_a_node_that_lives_through_its_first_moments_is_left_to_itself(home, pro
     assert is_running(home, "pipeline-1")
 
 
+def test_a_node_that_ran_already_and_ends_is_not_waited_for(home, program):
+    first = launch(home, program("print('I leave', flush=True); import time; time.sleep(60)"))
+    until(lambda: b"leave" in home.log("pipeline-1").read_bytes())
+    again = launch(home, program())
+    first.child.kill()
+    first.child.wait()
+    with pytest.raises(ServiceError, match=r"^pipeline-1: has ended: I leave$"):
+        again.settle_when(lambda: False, seconds=60)
+
+
 def test_a_node_that_is_not_ready_in_time_says_its_last_words(home, program):
     launched = launch(home, program(DEAF))
     until(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
@@ -189,7 +200,7 @@ def test_a_node_that_is_not_ready_in_time_says_its_last_words(home, program):
 
 def test_a_program_that_is_not_there_is_refused_in_one_line(home):
     with pytest.raises(ConfigError, match=r"^pipeline-1: cannot run /no/where: No such file or directory$"):
-        launch(home, Program("pipeline-1", "pipeline", ("/no/where",)))
+        launch(home, Program("pipeline-1", "pipeline", lambda: ("/no/where",)))
 
 
 def test_stopping_ends_the_whole_family_and_leaves_only_the_log(home, program):

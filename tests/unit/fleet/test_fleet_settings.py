@@ -3,7 +3,6 @@
 import socket
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,7 +44,9 @@ def test_services_that_are_not_named_are_not_looked_for(settings, known):
 
 
 def test_a_service_that_was_never_started_is_told_and_not_replaced_by_the_default(settings):
-    with pytest.raises(ServiceError, match=r"^postgresql: not started yet; start it with: kopi node start postg"):
+    with pytest.raises(
+        ServiceError, match=r"^postgresql: not started yet; start it with: kopi node start postg"
+    ):
         service_settings(settings.model_copy(update={"nodes": BOTH}))
 
 
@@ -69,22 +70,9 @@ def test_an_address_is_chosen_once_and_only_its_owner_reads_it(tmp_path):
     assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
 
 
-def test_of_many_that_choose_an_address_at_once_one_is_heard(tmp_path):
-    together = threading.Barrier(4)
-
-    def choose(number: int) -> str:
-        together.wait(20)
-        return f"amqp://127.0.0.1:{number}"
-
-    with ThreadPoolExecutor(4) as pool:
-        chosen = set(pool.map(lambda number: kept_url(tmp_path, lambda: choose(number)), range(4)))
-    assert chosen == {read_url(tmp_path)}
-    assert [path.name for path in tmp_path.iterdir()] == ["address.json"]
-
-
 def test_an_address_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "address.json").write_text("{")
-    with pytest.raises(ServiceError, match="address.json: cannot be read"):
+    with pytest.raises(ServiceError, match=r"address\.json: cannot be read"):
         read_url(tmp_path)
 
 
@@ -112,7 +100,9 @@ def test_before_its_first_start_a_service_does_not_answer(settings):
 
 
 def test_a_fleet_on_the_memory_bus_is_refused(settings):
-    with pytest.raises(ConfigError, match=r"^bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services$"):
+    with pytest.raises(
+        ConfigError, match=r"^bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services$"
+    ):
         require_sound(settings)
     require_sound(settings.model_copy(update={"bus": BusSection(url="amqp://mq")}))
     require_sound(settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))}))
@@ -129,7 +119,9 @@ def test_a_fleet_on_the_memory_bus_is_refused(settings):
 def test_a_shard_that_nobody_or_two_would_have_is_refused(settings, pipelines, got):
     nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
     wanted = settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
-    with pytest.raises(ConfigError, match=rf"^nodes.pipelines: want each of the 3 shards .* once, got {got}$"):
+    with pytest.raises(
+        ConfigError, match=rf"^nodes.pipelines: want each of the 3 shards .* once, got {got}$"
+    ):
         require_sound(wanted)
 
 
@@ -147,16 +139,20 @@ def test_a_home_that_an_embedded_service_has_is_refused(settings):
 
 
 def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch):
-    (tmp_path / "kopitiam.toml").write_text('home = "h"\n[pipeline]\nshards = 2\n[nodes]\npipelines = {p = [0, 1]}\n')
+    (tmp_path / "kopitiam.toml").write_text(
+        'home = "h"\n[pipeline]\nshards = 2\n[nodes]\npipelines = {p = [0, 1]}\n'
+    )
     monkeypatch.chdir(tmp_path)
     fleet = open_fleet(None)
     program = node_program(fleet.settings, fleet.config, "p")
     assert program.kind == "pipeline"
-    assert list(program.command[3:]) == [
+    assert list(program.command()[3:]) == [
         "pipeline", "--name", "p", "--config", str(tmp_path / "kopitiam.toml"), "--shards", "0,1"
     ]  # fmt: skip
 
 
 def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):
-    with pytest.raises(ConfigError, match=r"^gateway-9: there is no such node; there are gateway-1, pipeline-1, mon"):
+    with pytest.raises(
+        ConfigError, match=r"^gateway-9: there is no such node; there are gateway-1, pipeline-1, mon"
+    ):
         require_kind(Fleet(settings), "gateway-9")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.services.port import Service
 from kopitiam.fleet.services.postgresql import PostgreSQL
 from kopitiam.fleet.services.rabbitmq import RabbitMQ
@@ -39,5 +40,12 @@ def service_settings(settings: Settings) -> Settings:
 
 
 def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
-    """For each service of the settings, whether it answers in its own protocol, within two seconds."""
-    return {service.name: service.probe for service in services_of(settings)}
+    """For each service of the settings, whether it answers in its own protocol, within two seconds.
+
+    One that was stopped on purpose has no record, and is not missed.
+    """
+    home = FleetHome(settings.home)
+    return {
+        service.name: lambda service=service: not home.record(service.name).exists() or service.probe()
+        for service in services_of(settings)
+    }

@@ -1,9 +1,6 @@
 """The address of a service: chosen once, kept beside its data, readable by its owner only."""
 
-import contextlib
 import json
-import os
-import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -16,19 +13,15 @@ ADDRESS_FILE = "address.json"
 
 
 def kept_url(folder: Path, choose: Callable[[], str]) -> str:
-    """Of two that choose at the same time one is heard."""
+    """The one that was chosen the first time."""
     if (known := read_url(folder)) is not None:
         return known
-    proposal = folder / f"proposal-{secrets.token_hex(8)}.json"
-    write_url(folder, choose(), proposal.name)
-    with contextlib.suppress(FileExistsError):
-        os.link(proposal, folder / ADDRESS_FILE)
-    proposal.unlink()
+    write_url(folder, choose())
     return require_url(folder)
 
 
-def write_url(folder: Path, url: str, name: str = ADDRESS_FILE) -> None:
-    write_whole(folder / name, json.dumps({"url": url}))
+def write_url(folder: Path, url: str) -> None:
+    write_whole(folder / ADDRESS_FILE, json.dumps({"url": url}))
 
 
 def read_url(folder: Path) -> str | None:

@@ -48,20 +48,7 @@ class PostgreSQL:
         self._lock_file = self._data / "postmaster.pid"
 
     def start(self) -> bool:
-        binaries = find_binaries(self._data)
-        account = account_for(self._data)
-        url = kept_url(self._folder, _choose_url)
-        settings = {**_SETTINGS, "port": str(port_of(url))}
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        server = (str(binaries / "postgres"), "-D", str(self._data), *options)
-
-        def prepare() -> None:
-            if not self._data.exists():
-                self._initialize(binaries, account, urlsplit(url).password or "")
-            self._lock_file.unlink(missing_ok=True)  # its number may have gone to another process
-
-        command = account.command(server, needed=(self._data, Path(server[0])))
-        launched = launch(self._home, Program(self.name, "service", command, prepare, self.family))
+        launched = launch(self._home, Program(self.name, "service", self._command, self.family))
         launched.settle_when(self.probe, START_SECONDS)
         return launched.child is not None
 
@@ -90,6 +77,18 @@ class PostgreSQL:
 
     def family(self) -> list[psutil.Process]:
         return working_in(self._data)
+
+    def _command(self) -> tuple[str, ...]:
+        binaries = find_binaries(self._data)
+        account = account_for(self._data)
+        url = kept_url(self._folder, _choose_url)
+        if not self._data.exists():
+            self._initialize(binaries, account, urlsplit(url).password or "")
+        self._lock_file.unlink(missing_ok=True)  # its number may have gone to another process
+        settings = {**_SETTINGS, "port": str(port_of(url))}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        server = binaries / "postgres"
+        return account.command((str(server), "-D", str(self._data), *options), needed=(self._data, server))
 
     def _initialize(self, binaries: Path, account: Account, password: str) -> None:
         """Under another name first: half a data folder is never taken for a whole one."""

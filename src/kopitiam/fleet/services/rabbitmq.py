@@ -67,7 +67,7 @@ class RabbitMQ:
             raise ServiceError(f"{self.name}: it has ended as soon as it was up")
         write_url(self._folder, broker.url)
         known = read_record(self._home, self.name)
-        if known is None or known.process() is None:
+        if known is None or known.pid != pid or known.process() is None:
             write_record(self._home, self.name, "service", pid, psutil.Process(pid).cmdline())
         return Launched(self.name, pid, None, self._folder / "log" / "broker.out", 0)
 

@@ -1,6 +1,7 @@
-"""Kopitiam's client, from CSVs to durable chunks at a gateway: `kopi_ingest.py DATA URL FIGURES`.
+"""Kopitiam's client at a gateway: `kopi_client.py DATA URL FIGURES [OUT]`.
 
-Writes to FIGURES what parsing, encoding and sending took, summed over threads, and its own peak memory.
+With OUT it waits for the answers and takes them; without, the run is ended when all is durable. Writes to
+FIGURES what each step took, summed over threads, and its own peak memory.
 """
 
 import json
@@ -16,7 +17,11 @@ from typing import Any
 from kopitiam import Client
 from kopitiam.client import upload
 from kopitiam.client.calls import Calls
+from kopitiam.client.client import RunHandle, require_hope
+from kopitiam.contracts.runs import RunState
 from kopitiam.intake.normal_form import NormalForm
+
+POLL_SECONDS = 0.05  # more often than people's clients do, which would blur a short wait
 
 spent: Counter[str] = Counter()
 lock = threading.Lock()
@@ -34,17 +39,28 @@ def timed(step: str, work: Callable[..., Any]) -> Callable[..., Any]:
     return timing
 
 
-def main(data: Path, server: str, figures: Path) -> None:
+def main(data: Path, server: str, figures: Path, out: Path | None = None) -> None:
     NormalForm.normalize = timed("parse", NormalForm.normalize)  # type: ignore[method-assign]
     upload.encode = timed("encode", upload.encode)
     Calls.put_chunk = timed("send", Calls.put_chunk)  # type: ignore[method-assign]
     with Client(server) as client:
-        client.submit(data, label="ingest benchmark").cancel()
+        run: RunHandle = timed("upload", client.submit)(data, label="benchmark")
+        if out is None:
+            run.cancel()
+        else:
+            timed("END to answers", wait_until_done)(run)
+            timed("download", run.download)(out)
     # Unlike ru_maxrss, this does not begin with what the parent process holds.
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     peak = int(found[1]) * 1024 if found else 0
-    figures.write_text(json.dumps({"peak_bytes": peak, **spent}))
+    figures.write_text(json.dumps({"run": run.id, "peak_bytes": peak, "seconds": spent}))
+
+
+def wait_until_done(run: RunHandle) -> None:
+    while (status := run.status()).state != RunState.DONE:
+        require_hope(status)
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], *map(Path, sys.argv[3:]))

@@ -1,0 +1,250 @@
+"""The services of a fleet as real processes: killed, started again on the same port and data, and stopped."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from kopitiam.bus.open import open_bus
+from kopitiam.bus.port import BusPort
+from kopitiam.contracts.config import Settings, load_settings
+from kopitiam.contracts.messages import BarrierForward, Message
+from kopitiam.fleet.services import find_service, probes, service_settings
+from kopitiam.registry import open_registry
+from rabbitmq_server import ensure_installed
+
+SERVICES = ("postgresql", "rabbitmq")
+FORWARD = BarrierForward(run="0123456789abcdef", epoch=1)
+
+
+class Fleet:
+    """Services on a home of their own, by the command that an operator or a monitor types."""
+
+    def __init__(self, folder: Path, kopi: Callable[..., Any]) -> None:
+        self.home = folder / "home"
+        self.config = folder / "fleet.toml"
+        self.config.write_text(f'home = "{self.home}"\n[nodes]\nservices = {json.dumps(SERVICES)}\n')
+        self._kopi = kopi
+
+    def do(self, *words: str) -> Any:
+        done = self._kopi(*words, "--config", self.config, "--json")
+        assert (done.code, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    def settings(self) -> Settings:
+        return service_settings(load_settings(self.config))
+
+    def answers(self, name: str) -> bool:
+        return probes(load_settings(self.config))[name]()
+
+    def processes(self) -> list[psutil.Process]:
+        """All that have anything to do with the home, by whatever they say of themselves."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                told = [*process.cmdline(), process.cwd(), *process.environ().values()]
+                is_other = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+                if is_other and any(str(self.home) in word for word in told):
+                    found.append(process)
+        return found
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, kopi: Callable[..., Any]) -> Iterator[Fleet]:
+    made = Fleet(tmp_path, kopi)
+    yield made
+    for name in SERVICES:
+        find_service(name, load_settings(made.config)).stop()
+    for process in made.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_is_there() -> None:
+    try:
+        ensure_installed()
+    except Exception as error:
+        reason = f"no RabbitMQ: {type(error).__name__}: {error}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+def received(bus: BusPort, queue: str) -> Message:
+    got: list[Message] = []
+    consuming = bus.consume(queue, got.append)
+    until(lambda: bool(got))
+    consuming.cancel()
+    return got[0]
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition("@")[2].partition("/")[0].rpartition(":")[2])
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("*")}
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet) -> None:
+    before = shared_memory()
+    first = fleet.do("node", "start", "postgresql")
+    assert first["started"]
+    url = find_service("postgresql", load_settings(fleet.config)).url()
+    assert url is not None
+    with psycopg.connect(url, autocommit=True) as client:
+        client.execute("CREATE TABLE cups (n integer)")
+        client.execute("INSERT INTO cups VALUES (1), (2)")
+        settings = client.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+        assert settings.fetchone() == ("on", "on")
+        kill(first["pid"])
+    assert not fleet.answers("postgresql")
+    assert fleet.do("node", "status", "postgresql")["state"] == "dead"
+
+    second = fleet.do("node", "start", "postgresql")
+    assert second["started"]
+    assert second["pid"] != first["pid"]
+    assert find_service("postgresql", load_settings(fleet.config)).url() == url
+    with contextlib.closing(psycopg.connect(url)) as client:
+        assert client.execute("SELECT sum(n) FROM cups").fetchone() == (3,)
+        assert fleet.do("node", "start", "postgresql") == {
+            "name": "postgresql", "pid": second["pid"], "started": False
+        }  # fmt: skip
+        assert fleet.do("node", "stop", "postgresql")["stopped"]  # with a client still there
+    assert fleet.processes() == []
+    assert is_free(port_of(url))
+    assert shared_memory() <= before
+    assert not (fleet.home / "nodes" / "postgresql.json").exists()
+
+
+def test_postgresql_wants_its_password_and_keeps_it_to_itself(fleet: Fleet) -> None:
+    fleet.do("node", "start", "postgresql")
+    folder = fleet.home / "services" / "postgresql"
+    assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
+    assert sorted(path.name for path in folder.iterdir()) == ["address.json", "data"]
+    url = json.loads((folder / "address.json").read_text())["url"]
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(url.replace("kopitiam:", "kopitiam:x"))
+    shown = fleet.do("node", "status", "postgresql")
+    assert (shown["state"], shown["url"]) == ("alive", f"postgresql://127.0.0.1:{port_of(url)}")
+
+
+def test_postgresql_starts_over_a_lock_file_whose_number_is_anothers(fleet: Fleet) -> None:
+    first = fleet.do("node", "start", "postgresql")
+    kill(first["pid"])
+    until(lambda: fleet.processes() == [])
+    lock = fleet.home / "services" / "postgresql" / "data" / "postmaster.pid"
+    lines = lock.read_text().splitlines()
+    lock.write_text("\n".join([str(os.getpid()), *lines[1:]]))
+    assert fleet.do("node", "start", "postgresql")["started"]
+
+
+def test_a_frozen_postgresql_is_killed_and_started_again(fleet: Fleet) -> None:
+    first = fleet.do("node", "start", "postgresql")
+    os.kill(first["pid"], signal.SIGSTOP)
+    assert not fleet.answers("postgresql")
+    second = fleet.do("node", "start", "postgresql")
+    assert (second["started"], second["pid"] != first["pid"]) == (True, True)
+    assert fleet.answers("postgresql")
+
+
+def test_a_half_made_data_folder_is_made_anew(fleet: Fleet) -> None:
+    unfinished = fleet.home / "services" / "postgresql" / "data.new"
+    unfinished.mkdir(parents=True)
+    (unfinished / "PG_VERSION").write_text("1")
+    assert fleet.do("node", "start", "postgresql")["started"]
+    assert not unfinished.exists()
+
+
+@pytest.mark.usefixtures("rabbitmq_is_there")
+def test_rabbitmq_comes_back_on_the_same_port_with_the_same_messages(fleet: Fleet) -> None:
+    first = fleet.do("node", "start", "rabbitmq")
+    assert first["started"]
+    url = find_service("rabbitmq", load_settings(fleet.config)).url()
+    assert url is not None
+    address = fleet.home / "services" / "rabbitmq" / "address.json"
+    assert stat.S_IMODE(address.stat().st_mode) == 0o600
+    with contextlib.closing(open_bus(url)) as bus:
+        bus.send("kept", FORWARD)
+        assert received(bus, "kept") == FORWARD
+        bus.send("kept", FORWARD)
+    kill(first["pid"])
+    assert not fleet.answers("rabbitmq")
+
+    second = fleet.do("node", "start", "rabbitmq")
+    assert (second["started"], second["pid"] != first["pid"]) == (True, True)
+    assert find_service("rabbitmq", load_settings(fleet.config)).url() == url
+    with contextlib.closing(open_bus(url)) as bus:
+        assert received(bus, "kept") == FORWARD
+    assert fleet.do("node", "stop", "rabbitmq")["stopped"]
+    assert fleet.processes() == []
+    assert is_free(port_of(url))
+    assert not list((fleet.home / "services" / "rabbitmq").glob("*.pid"))
+    assert not (fleet.home / "nodes" / "rabbitmq.json").exists()
+
+
+@pytest.mark.usefixtures("rabbitmq_is_there")
+def test_both_serve_whoever_reads_the_settings_and_go_down_together(fleet: Fleet) -> None:
+    for name in SERVICES:
+        fleet.do("node", "start", name)
+    settings = fleet.settings()
+    with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
+        registry.check()
+    with contextlib.closing(open_bus(settings.bus.url)) as bus:
+        bus.check()
+    states = {node["name"]: node["state"] for node in fleet.do("cluster", "status")}
+    assert states == {
+        "gateway-1": "stopped",
+        "pipeline-1": "stopped",
+        "monitor-1": "stopped",
+        "monitor-2": "stopped",
+        "monitor-3": "stopped",
+        "postgresql": "alive",
+        "rabbitmq": "alive",
+    }
+    assert fleet.do("cluster", "down")["stopped"] == ["rabbitmq", "postgresql"]
+    assert fleet.processes() == []
+    assert sorted(path.name for path in fleet.home.iterdir()) == ["logs", "services"]
+    assert fleet.do("cluster", "down")["stopped"] == []
+
+
+def test_without_rabbitmq_one_line_says_what_to_install(
+    fleet: Fleet, kopi: Callable[..., Any], environment: dict[str, str], tmp_path: Path
+) -> None:
+    if Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists():
+        environment |= {"PATH": str(tmp_path)}  # the server is known by its place, its port mapper is not
+    refused = kopi("node", "start", "rabbitmq", "--config", fleet.config, env=environment)
+    assert (refused.code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "apt-get install --no-install-recommends rabbitmq-server" in refused.stderr
+    assert fleet.processes() == []

@@ -1,0 +1,162 @@
+"""The chunk log as a source: how much one batch takes, what it passes over, and what Spark is told of it."""
+
+import functools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from chunked_sales import Chunk
+from pipelines import LOG_ROW
+from pyspark import cloudpickle
+
+from kopitiam.contracts.questions import Questions
+from kopitiam.pipeline.source import NAME, ChunkLogReader, Descriptors, LogBounds, chunk_log
+from kopitiam.registry import open_registry
+from kopitiam.registry.registry import connect_registry
+
+MANY = 1 << 40
+SIZE = 100  # bytes of a chunk
+
+
+class Log:
+    """A registry with chunks in it and no file at all: nobody reads one here."""
+
+    def __init__(self, path: Path) -> None:
+        self.registry = open_registry("sqlite", path)
+
+    def add(self, count: int, shards: int = 1) -> str:
+        """A run with so many chunks of transactions."""
+        run = self.registry.open_run(
+            Questions().to_dict(), "", "me", idempotency_key=None, lease_seconds=60, shards=shards
+        ).run.run
+        self.grow(run, range(count))
+        return run
+
+    def grow(self, run: str, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.registry.register_chunk(
+                run, "transactions", number, digest="d", rows=10, bytes=SIZE, rejected=0
+            )
+
+    def forget(self, run: str) -> None:
+        self.registry.force_end(run, "not wanted")
+        self.registry.forget_run(run)
+
+    def reader(self, shards: int = 1, max_chunks: int = MANY, max_bytes: int = MANY) -> ChunkLogReader:
+        bounds = LogBounds(tuple(range(shards)), max_chunks, max_bytes)
+        return ChunkLogReader(lambda: self.registry, bounds)
+
+
+@pytest.fixture
+def log(tmp_path):
+    made = Log(tmp_path)
+    yield made
+    made.registry.close()
+
+
+def batches(reader: ChunkLogReader) -> list[Descriptors]:
+    """Everything up to the end of the log, checked to be what a repeated batch would read again."""
+    found, start = [], reader.initialOffset()
+    while True:
+        rows, end = reader.read(start)
+        rows = list(rows)
+        assert list(reader.readBetweenOffsets(start, end)) == rows
+        if json.dumps(start) == json.dumps(end):
+            assert rows == []
+            return found
+        found.append(Descriptors.of_rows([LOG_ROW(*row) for row in rows]))
+        start = end
+
+
+def numbers(batch: Descriptors) -> list[int]:
+    return [chunk.number for chunk in batch.chunks]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sizes"),
+    [
+        ({"max_chunks": 4}, [4, 4, 2]),
+        ({"max_bytes": 3 * SIZE}, [3, 3, 3, 1]),
+        ({"max_bytes": 3 * SIZE - 1}, [2, 2, 2, 2, 2]),
+        ({"max_bytes": 1}, [1] * 10),  # a chunk larger than the bound still passes, alone
+        ({"max_chunks": 2, "max_bytes": 5 * SIZE}, [2] * 5),
+        ({}, [10]),
+    ],
+)
+def test_a_batch_takes_as_many_chunks_and_bytes_as_allowed_in_their_order(log, bounds, sizes):
+    log.add(10)
+    found = batches(log.reader(**bounds))
+    assert [len(batch.chunks) for batch in found] == sizes
+    assert [number for batch in found for number in numbers(batch)] == list(range(10))
+    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    assert [batch.spans for batch in found] == [{0: span} for span in zip([0, *ends], ends, strict=False)]
+
+
+def test_shards_share_a_batch_and_one_that_is_empty_takes_no_part(log):
+    log.add(7, shards=2)  # four in shard 0, three in shard 1, none in shard 2
+    found = batches(log.reader(shards=3, max_chunks=6))
+    assert [batch.spans for batch in found] == [{0: (0, 2), 1: (0, 2)}, {0: (2, 4), 1: (2, 3)}]
+    assert [numbers(batch) for batch in found] == [[0, 2, 1, 3], [4, 6, 5]]
+    assert {(chunk.shard, chunk.number % 2) for batch in found for chunk in batch.chunks} == {(0, 0), (1, 1)}
+
+
+def test_what_comes_after_the_start_waits_for_the_next_time(log):
+    run = log.add(3)
+    reader = log.reader(max_chunks=2)
+    reader.prepareForTriggerAvailableNow()
+    log.grow(run, range(3, 9))
+    assert [numbers(batch) for batch in batches(reader)] == [[0, 1], [2]]
+    assert [numbers(batch) for batch in batches(log.reader())] == [list(range(9))]
+
+
+def test_holes_of_forgotten_runs_are_passed_over(log):
+    """Also a batch of nothing but holes, after which nothing would come."""
+    first, second = log.add(3), log.add(2)
+    log.forget(first)
+    (only,) = batches(log.reader(max_chunks=2))
+    assert (only.spans, {chunk.run for chunk in only.chunks}) == ({0: (0, 5)}, {second})
+    log.forget(second)
+    (hollow,) = batches(log.reader(max_chunks=2))
+    assert hollow == Descriptors({0: (0, 5)}, ())
+    third = log.add(1)
+    (last,) = batches(log.reader(max_chunks=1))
+    assert (last.spans, {chunk.run for chunk in last.chunks}) == ({0: (0, 6)}, {third})
+
+
+def test_a_reader_is_small_to_send(tmp_path):
+    connect = functools.partial(
+        connect_registry, "postgresql://kopi:a-password@db.example/kopitiam", tmp_path
+    )
+    source = chunk_log(connect, LogBounds(tuple(range(64)), 32, 1 << 30))
+    assert len(cloudpickle.dumps(source)) < 8192
+    assert len(cloudpickle.dumps(source({}).simpleStreamReader(None))) < 8192
+
+
+def test_spark_is_not_told_the_password_of_the_registry(spark, make_pipeline, capfd):
+    pipeline, password = make_pipeline(), "a-very-secret-password"
+    pipeline.put(pipeline.open(), Chunk("stores", 0, [(1, "North")]))
+
+    def connect(home=pipeline.home.path, address=f"postgresql://kopi:{password}@db.example/kopitiam"):
+        assert address
+        return connect_registry("sqlite", home)
+
+    pipeline.stream.connect = connect
+    pipeline.stream_all()
+
+    assert len(pipeline.committed) == 1
+    loaded = spark.readStream.format(NAME).load()
+    loaded.explain(extended=True)
+    progress = pipeline.stream._query.lastProgress
+    told = [
+        capfd.readouterr().out,
+        str(loaded._jdf.queryExecution()),
+        str(progress),
+        str(spark.sparkContext.getConf().getAll()),
+    ]
+    pipeline.stream._query.explain(extended=True)
+    told.append(capfd.readouterr().out)
+    assert all(NAME in text for text in told[:2])
+    told += [file.read_text(errors="replace") for file in pipeline.checkpoint.rglob("*") if file.is_file()]
+    told.append(Path(spark.conf.get("spark.local.dir"), "spark.log").read_text(errors="replace"))
+    assert not any(password in text for text in told)

@@ -1,0 +1,147 @@
+"""Each chunk counts once: batches repeated, cut short, and with checkpoints that are lost, old or foreign."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+from chunked_sales import cut, plain, sales
+from pipelines import Pipeline, dying_at
+
+from kopitiam.contracts.errors import StaleEpoch
+from kopitiam.contracts.stages import Volume
+
+CHUNKS = cut(sales(seed=11), rows_a_chunk=10)  # eleven of them, one each of the three small tables
+
+
+def volumes(pipeline: Pipeline, run: str) -> dict[str, Volume]:
+    return {
+        table: sum(by_shard.values(), Volume()) for table, by_shard in pipeline.registry.progress(run).items()
+    }
+
+
+def assert_exact(pipeline: Pipeline, run: str) -> None:
+    expected = {chunk.table: Volume() for chunk in CHUNKS}
+    for chunk in CHUNKS:
+        expected[chunk.table] += Volume(1, len(chunk.rows))
+    assert volumes(pipeline, run) == expected
+    pipeline.finish(run)
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+
+def partial_folders(pipeline: Pipeline) -> set[str]:
+    return {
+        str(folder.relative_to(pipeline.home.partials)) for folder in pipeline.home.partials.glob("*/*/*/*")
+    }
+
+
+def test_killed_at_every_point_of_a_batch_it_loses_and_doubles_nothing(make_pipeline):
+    bounds = {"shards": 2, "max_chunks": 4}  # four batches
+    pipeline = make_pipeline(**bounds)
+    run = pipeline.upload(CHUNKS)
+    told = []
+    for point, nth in (
+        ("batch.begun", 1),
+        ("batch.read", 1),
+        ("batch.written", 1),
+        ("batch.committed", 2),  # the second batch is repeated, and known
+        ("batch.checkpointed", 2),
+    ):
+        with dying_at(point, nth):
+            pipeline.stream_all()
+        told += pipeline.committed
+        pipeline = make_pipeline(**bounds)  # the next life
+        orphans = partial_folders(pipeline) - pipeline.registry.partial_paths("")
+        assert bool(orphans) is (point == "batch.written")
+        pipeline.stream.sweep()
+        assert partial_folders(pipeline) == pipeline.registry.partial_paths("")
+    pipeline.stream_all()
+    told += pipeline.committed
+    assert [batch.batch for batch in told] == [0, 1, 2, 3]
+    assert len({batch.query for batch in told}) == 1  # it was the same checkpoint all along
+    assert_exact(pipeline, run)
+
+
+def test_what_comes_during_a_batch_is_left_for_the_next_start(make_pipeline):
+    pipeline = make_pipeline()
+    run = pipeline.open()
+    first, *others = CHUNKS
+    pipeline.put(run, first)
+    pipeline.on_committed = lambda _: [pipeline.put(run, chunk) for chunk in others] and None
+    pipeline.stream_all()
+    assert [batch.spans for batch in pipeline.committed] == [{0: (0, 1)}]
+
+    pipeline.on_committed = lambda _: None
+    pipeline.seal(run)
+    shutil.rmtree(pipeline.checkpoint)  # lost: a new query goes on from the registry
+    pipeline.stream_all()
+
+    one, other = pipeline.committed
+    assert (other.spans, other.query != one.query) == ({0: (1, len(CHUNKS))}, True)
+    assert_exact(pipeline, run)
+
+
+def test_a_checkpoint_that_does_not_fit_is_thrown_away(make_pipeline, tmp_path):
+    stranger = make_pipeline(tmp_path / "stranger")
+    stranger.upload(CHUNKS)
+    stranger.stream_all()
+    pipeline = make_pipeline()
+    run = pipeline.open()
+    chunks = iter(CHUNKS)
+
+    def go_on(count: int) -> None:
+        for chunk in itertools.islice(chunks, count):
+            pipeline.put(run, chunk)
+        pipeline.stream_until_the_end()
+
+    def checkpoint_becomes(other: Path) -> None:
+        shutil.rmtree(pipeline.checkpoint)
+        shutil.copytree(other, pipeline.checkpoint)
+
+    pipeline.put(run, next(chunks))
+    with dying_at("batch.committed"):  # Spark does not know where the first batch of a query began
+        pipeline.stream_all()
+    go_on(2)
+    old = shutil.copytree(pipeline.checkpoint, tmp_path / "old")
+    checkpoint_becomes(stranger.checkpoint)  # ahead of our log
+    go_on(2)
+    checkpoint_becomes(old)
+    go_on(len(CHUNKS))
+    pipeline.seal(run)
+
+    assert len({batch.query for batch in pipeline.committed}) == 4
+    assert_exact(pipeline, run)
+
+
+def test_a_registry_that_is_behind_its_checkpoint_is_believed(make_pipeline):
+    """As after it was restored from a backup."""
+    pipeline = make_pipeline(max_chunks=6)
+    run = pipeline.upload(CHUNKS)
+    with dying_at("batch.checkpointed"):
+        pipeline.stream_all()
+    backup = {file: file.read_bytes() for file in pipeline.home.path.glob("registry.sqlite*")}
+    pipeline.stream_all()
+    pipeline.registry.close()
+    for file in pipeline.home.path.glob("registry.sqlite*"):
+        file.unlink()
+    for file, content in backup.items():
+        file.write_bytes(content)
+    restored = make_pipeline(max_chunks=6)
+    assert restored.positions() == {0: 6}
+
+    restored.stream_until_the_end()
+
+    assert_exact(restored, run)
+
+
+def test_a_pipeline_whose_place_was_taken_commits_nothing(make_pipeline):
+    old = make_pipeline()
+    run = old.upload(CHUNKS)
+    new = make_pipeline()
+    with pytest.raises(StaleEpoch):
+        old.stream.run()
+    assert old.positions() == {0: 0}
+    new.stream.sweep()
+    assert partial_folders(new) == set()
+    new.stream_all()
+    assert_exact(new, run)

@@ -1,0 +1,74 @@
+"""`kopi node` and `kopi cluster` as a person types them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KOPI = Path(sys.executable).with_name("kopi")
+
+
+@pytest.fixture
+def kopi(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
+
+    def kopi(*arguments):
+        done = subprocess.run(
+            [KOPI, *arguments],
+            cwd=tmp_path,
+            env=environment | {"COLUMNS": "120", "KOPI_HOME": str(tmp_path / "home")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return kopi
+
+
+def test_a_fleet_on_the_memory_bus_is_refused_with_2_and_one_line(kopi, tmp_path):
+    complaint = "kopi: bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services\n"
+    assert kopi("cluster", "up") == (2, "", complaint)
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("command", ["start", "stop", "status"])
+def test_a_node_that_there_is_not_is_refused_with_2_and_one_line(kopi, command):
+    code, stdout, stderr = kopi("node", command, "gateway-9")
+    assert (code, stdout, stderr.count("\n")) == (2, "", 1)
+    assert stderr.startswith("kopi: gateway-9: there is no such node; there are gateway-1")
+
+
+def test_the_status_of_a_fleet_and_of_a_node_can_be_read_by_programs(kopi):
+    code, stdout, stderr = kopi("cluster", "status", "--json")
+    assert (code, stderr) == (0, "")
+    nodes = json.loads(stdout)
+    assert [node["name"] for node in nodes] == [
+        "gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3"
+    ]  # fmt: skip
+    assert json.loads(kopi("node", "status", "gateway-1", "--json")[1]) == nodes[0]
+    assert set(nodes[0]) == {"name", "kind", "pid", "url", "state", "since", "epoch", "leader"}
+
+
+def test_taking_down_what_is_not_up_is_no_error(kopi):
+    assert kopi("cluster", "down") == (0, "nothing runs\n", "")
+    assert kopi("cluster", "down", "--json") == (0, '{"stopped": []}\n', "")
+    assert kopi("node", "stop", "gateway-1") == (0, "gateway-1 does not run\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        (("node", "start"), "kopi node start gateway-1 --config fleet.toml"),
+        (("cluster", "up"), "kopi cluster up --config fleet.toml"),
+        (("cluster", "status"), "kopi cluster status --config fleet.toml --json"),
+    ],
+)
+def test_help_shows_examples(kopi, command, example):
+    code, stdout, _ = kopi(*command, "--help")
+    assert code == 0
+    assert example in stdout

@@ -1,0 +1,257 @@
+"""How nodes are shown: the registry's word, corrected by what this machine sees; and all stopped at once."""
+
+import contextlib
+import http.server
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from kopitiam.contracts.config import NodesSection, load_settings
+from kopitiam.contracts.errors import ConfigError, ServiceError
+from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.fleet import nodes
+from kopitiam.fleet.cluster import down, up
+from kopitiam.fleet.nodes import Fleet
+from kopitiam.fleet.processes import launch
+from kopitiam.fleet.readiness import await_ready
+from kopitiam.fleet.reports import stop_node
+from kopitiam.fleet.services.addresses import write_url
+from kopitiam.fleet.status import fleet_status
+from kopitiam.registry import open_registry
+
+NODES = NodesSection(monitors=("monitor-1", "monitor-2"))
+ALIVE = NodeRecord("pipeline-1", "pipeline", 1, None, "alive", 1000.5, 3)
+
+
+@pytest.fixture
+def fleet(settings):
+    return Fleet(settings.model_copy(update={"nodes": NODES}))
+
+
+@pytest.fixture
+def registry(settings):
+    with contextlib.closing(open_registry("sqlite", settings.home)) as registry:
+        yield registry
+
+
+@pytest.fixture
+def gateway_url():
+    """Something that says it is ready."""
+
+    class Ready(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/readyz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def status_of(fleet, name="pipeline-1"):
+    [status] = fleet_status(fleet, [name])
+    return status.to_dict()
+
+
+def test_a_fleet_that_was_never_up_is_stopped_and_looking_makes_nothing(fleet, home):
+    assert {(node.name, node.state, node.pid) for node in fleet_status(fleet)} == {
+        (name, "stopped", None) for name in ("gateway-1", "pipeline-1", "monitor-1", "monitor-2")
+    }
+    assert not home.path.exists()
+
+
+def test_a_node_is_shown_as_the_registry_knows_it(fleet, home, program, registry):
+    pid = launch(home, program()).pid
+    registry.report_node(replace(ALIVE, pid=pid))
+    assert status_of(fleet) == {
+        "name": "pipeline-1",
+        "kind": "pipeline",
+        "pid": pid,
+        "url": None,
+        "state": "alive",
+        "since": 1000.5,
+        "epoch": 3,
+        "leader": False,
+    }
+
+
+def test_a_new_life_is_starting_until_it_has_said_so(fleet, home, program, registry):
+    pid = launch(home, program()).pid
+    assert status_of(fleet)["state"] == "starting"
+    registry.report_node(ALIVE)  # its earlier life
+    assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("starting", pid)
+
+
+def test_a_process_that_is_gone_or_frozen_is_dead_whatever_the_registry_says(fleet, home, program, registry):
+    launched = launch(home, program())
+    registry.report_node(replace(ALIVE, pid=launched.pid))
+    launched.child.send_signal(signal.SIGSTOP)
+    while status_of(fleet)["state"] == "alive":
+        time.sleep(0.01)
+    assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("dead", launched.pid)
+    launched.child.kill()
+    launched.child.wait()
+    assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("dead", None)
+
+
+def test_without_a_registry_the_processes_tell(fleet, home, program):
+    launched = launch(home, program())
+    assert status_of(fleet)["state"] == "alive"
+    launched.child.kill()
+    launched.child.wait()
+    assert status_of(fleet)["state"] == "dead"
+
+
+def test_a_node_that_others_run_is_shown_as_the_registry_knows_it(fleet, registry):
+    registry.report_node(ALIVE)
+    assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("alive", 1)
+    registry.report_node(replace(ALIVE, state="stopped"))
+    assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("stopped", None)
+
+
+def test_only_a_leader_that_lives_leads(fleet, home, program, registry):
+    launched = launch(home, program(name="monitor-1"))
+    leader = NodeRecord("monitor-1", "monitor", launched.pid, None, "alive", 1000.5, 1, leader=True)
+    registry.report_node(leader)
+    assert status_of(fleet, "monitor-1")["leader"]
+    launched.child.kill()
+    launched.child.wait()
+    assert not status_of(fleet, "monitor-1")["leader"]
+
+
+def test_a_service_is_shown_without_its_credentials(settings, home):
+    fleet = Fleet(settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))}))
+    write_url(home.service("rabbitmq"), "amqp://kopitiam:secret@127.0.0.1:1")
+    assert status_of(fleet, "rabbitmq") == {
+        "name": "rabbitmq",
+        "kind": "service",
+        "pid": None,
+        "url": "amqp://127.0.0.1:1",
+        "state": "stopped",
+        "since": None,
+        "epoch": None,
+        "leader": False,
+    }
+
+
+def test_the_memory_of_a_node_is_that_of_its_whole_family(fleet, home, program):
+    launch(home, program())
+    [status] = fleet_status(fleet, ["pipeline-1"])
+    assert status.memory_bytes > 1_000_000
+
+
+def test_a_node_that_had_to_be_killed_is_known_as_stopped_on_purpose(fleet, home, program, registry):
+    launched = launch(home, program())
+    registry.report_node(replace(ALIVE, pid=launched.pid, leader=True))
+    assert stop_node(fleet, "pipeline-1")
+    [known] = registry.nodes()
+    assert (known.state, known.pid, known.leader, known.epoch) == ("stopped", None, False, 3)
+    assert not stop_node(fleet, "pipeline-1")
+
+
+def test_all_nodes_go_down_monitors_first_and_nothing_is_left(fleet, home, program, registry, tmp_path):
+    said = tmp_path / "said"
+    code = f"""
+import signal, sys, time
+def leave(*_):
+    with open({str(said)!r}, "a") as file:
+        file.write(sys.argv[1] + "\\n")
+    sys.exit()
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    for name in ("gateway-1", "pipeline-1", "monitor-1", "monitor-2"):
+        node = program(name=name)
+        launch(home, replace(node, command=lambda name=name: (sys.executable, "-c", code, name)))
+        registry.report_node(NodeRecord(name, node.kind, 1, None, "alive", 1.0, 1))
+        while b"ready" not in home.log(name).read_bytes():
+            time.sleep(0.01)
+    assert down(fleet) == ["monitor-1", "monitor-2", "gateway-1", "pipeline-1"]
+    assert sorted(said.read_text().split()[:2]) == ["monitor-1", "monitor-2"]
+    assert said.read_text().split()[2:] == ["gateway-1", "pipeline-1"]
+    assert {node.state for node in registry.nodes()} == {"stopped"}
+    assert not home.nodes.exists()
+    assert down(fleet) == []
+
+
+def test_down_also_stops_what_the_settings_no_longer_name(fleet, home, program):
+    launched = launch(home, program(name="gateway-7"))
+    assert down(fleet) == ["gateway-7"]
+    assert launched.child.wait() == -signal.SIGTERM
+
+
+def test_down_works_on_a_fleet_that_is_half_dead(fleet, home, program):
+    dead, frozen = launch(home, program()), launch(home, program(name="monitor-1"))
+    dead.child.kill()
+    dead.child.wait()
+    frozen.child.send_signal(signal.SIGSTOP)
+    home.record("gateway-1").write_text("{")
+    assert down(fleet) == ["monitor-1"]
+    assert not home.nodes.exists()
+
+
+def test_nodes_are_ready_when_all_live_one_leads_and_gateways_take_runs(
+    fleet, home, program, registry, gateway_url
+):
+    launched = [launch(home, program(name=name)) for name in ("gateway-1", "monitor-1")]
+    gateway = NodeRecord("gateway-1", "gateway", launched[0].pid, gateway_url, "alive", 1.0, 1)
+    monitor = NodeRecord("monitor-1", "monitor", launched[1].pid, None, "alive", 1.0, 1)
+    heard = []
+
+    def on_wait(missing):
+        heard.append(missing)
+        reports = [replace(gateway, pid=1), replace(gateway, url="http://127.0.0.1:1"), gateway, monitor]
+        reports += [replace(monitor, leader=True)]
+        registry.report_node(reports[min(len(heard), len(reports)) - 1])
+
+    await_ready(home, registry, launched, time.monotonic() + 60, on_wait)
+    leaderless = ["a monitor that leads"]
+    both = ["gateway-1", "monitor-1"]
+    assert heard == [both, both, both, ["monitor-1"], leaderless, []]
+
+
+def test_nodes_that_are_not_ready_in_time_are_told_with_their_last_words(home, program, registry):
+    launched = launch(home, program("print('waiting for Godot', flush=True); import time; time.sleep(60)"))
+    while b"Godot" not in home.log("pipeline-1").read_bytes():
+        time.sleep(0.01)
+    with pytest.raises(ServiceError, match=r"^not ready in time: pipeline-1: waiting for Godot$"):
+        await_ready(home, registry, [launched], time.monotonic(), lambda _: None)
+
+
+def test_a_node_that_ends_while_others_are_awaited_is_told(home, program, registry):
+    launched = [launch(home, program()), launch(home, program("raise SystemExit(2)", name="gateway-1"))]
+    with pytest.raises(ConfigError, match=r"^gateway-1: ended with exit code 2"):
+        await_ready(home, registry, launched, time.monotonic() + 60, lambda _: None)
+
+
+@pytest.fixture
+def misled(home, tmp_path):
+    """A fleet that looks sound, of which every node finds that it cannot be."""
+    config = tmp_path / "fleet.toml"
+    config.write_text(
+        f'home = "{home.path}"\nbus.url = "amqp://"\n'
+        '[nodes]\ngateways = []\npipelines = {}\nmonitors = ["monitor-1"]\n'
+    )
+    return Fleet(load_settings(config), config)
+
+
+def test_a_fleet_of_which_one_node_fails_is_stopped_again(misled, home):
+    with pytest.raises(ConfigError, match=r"^monitor-1: ended with exit code 2: kopi: bus.url: no host"):
+        up(misled)
+    assert not home.nodes.exists()
+
+
+def test_a_node_that_fails_in_its_first_moments_makes_its_start_fail(misled, monkeypatch):
+    monkeypatch.setattr(nodes, "FIRST_MOMENTS", 60)
+    with pytest.raises(ConfigError, match=r"^monitor-1: ended with exit code 2: kopi: bus.url: no host"):
+        nodes.start_node(misled, "monitor-1")
+    assert status_of(misled, "monitor-1")["state"] == "dead"

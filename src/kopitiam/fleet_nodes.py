@@ -57,8 +57,13 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
         membership = Membership(place, functools.partial(fail, trouble))
         try:
             yield Member(settings, registry, bus, membership, trouble)
-        finally:
+        except Exception:
+            membership.fall()
+            raise
+        except BaseException:  # a signal: it leaves on purpose
             membership.leave()
+            raise
+        membership.leave()
 
 
 def run_gateway(node: Member) -> None:

@@ -2,22 +2,18 @@
 
 import csv
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from services import ENVIRONMENT, KOPI
 
 from kopitiam.contracts.questions import ANSWERS
 
-KOPI = Path(sys.executable).with_name("kopi")
 DEADLINE_SECONDS = 180
-# Taken before a Spark session in this process may choose a Java. Settings of the caller stay out.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
 
 Rows = list[tuple[str, ...]]
 

@@ -1,4 +1,6 @@
-"""Small folders of sales whose answers are computed another way, and two ways to send them in small chunks."""
+"""Small folders of sales, the answers to them computed another way, and two ways to send them in small
+chunks.
+"""
 
 import csv
 import io
@@ -8,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from services import ANSWER_SECONDS, Service, until
+from services import ANSWER_SECONDS, SHARDS, Service, until
 
 from kopitiam.client.calls import Calls
 from kopitiam.client.client import RunHandle
@@ -82,12 +84,12 @@ def answers_in(folder: Path) -> dict[str, bytes]:
     return {name: (folder / answer.csv_name).read_bytes() for name, answer in ANSWERS.items()}
 
 
-def stages_of(chunks: Mapping[str, Sequence[int]], shards: int, answers: Mapping[str, bytes]) -> Any:
+def stages_of(chunks: Mapping[str, Sequence[int]], answers: Mapping[str, bytes]) -> dict[str, Any]:
     """What is told of the stages of a run that is done, if its chunks have so many rows."""
     stages = {
         stage: {
-            str(shard): _all_processed([rows for table in tables for rows in chunks[table][shard::shards]])
-            for shard in range(shards)
+            str(shard): _all_processed([rows for table in tables for rows in chunks[table][shard::SHARDS]])
+            for shard in range(SHARDS)
         }
         for stage, tables in TABLES_OF_STAGE.items()
     }

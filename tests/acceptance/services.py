@@ -1,11 +1,14 @@
 """A real `kopi serve` on a home and a port that outlive its processes, and what is left of a run on it."""
 
 import contextlib
+import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +21,18 @@ from kopitiam.contracts.tables import TABLES
 from kopitiam.registry.registry import connect_registry
 
 KOPI = Path(sys.executable).with_name("kopi")
+# Taken before a Spark session in this process may choose a Java. Settings of the caller stay out.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
+# For short lives on tiny data: several small batches for a run, and no time spent on the better compiler.
+SHARDS, CHUNKS_PER_BATCH = 2, 4
+SMALL_BATCHES = {
+    "KOPI_PIPELINE__SHARDS": str(SHARDS),
+    "KOPI_PIPELINE__MAX_CHUNKS_PER_BATCH": str(CHUNKS_PER_BATCH),
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+}
 READY_SECONDS = 60
 ANSWER_SECONDS = 240
+TIDY_SECONDS = 20
 END_SECONDS = 30
 
 
@@ -49,7 +62,11 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
         self.settings: dict[str, str] = {}
 
-    def start(self, **settings: str) -> subprocess.Popen[bytes]:
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, **settings: str) -> None:
         """A new life, with these settings above those of the service."""
         self.settings = settings
         argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
@@ -57,7 +74,6 @@ class Service:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
         until(self._is_ready, READY_SECONDS)
-        return self.process
 
     def kill(self) -> None:
         assert self.process is not None
@@ -77,12 +93,19 @@ class Service:
         self.process.terminate()
         return self.process.wait(END_SECONDS)
 
+    def restart(self, **settings: str) -> None:
+        if self.is_alive:
+            assert self.stop() == 0
+        self.start(**settings)
+
     def end(self) -> None:
+        """For good; what it said is shown where a test has failed."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
         if self.process is not None:
             self.process.wait()
+            sys.stdout.write(self.log.read_text(encoding="utf-8"))
         self.http.close()
 
     def processes(self) -> list[psutil.Process]:
@@ -109,8 +132,7 @@ class Service:
         return int(sum(map(float, found)))
 
     def _is_ready(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text(encoding="utf-8")
+        assert self.is_alive, self.log.read_text(encoding="utf-8")
         with contextlib.suppress(httpx.TransportError):
             return self.http.get("/readyz").status_code == 200
         return False
@@ -120,6 +142,25 @@ class Service:
             return process.environ().get("TMPDIR") == str(self._temporary)
         except psutil.Error:
             return False
+
+
+class Watcher:
+    """Listens to the events of a run until it is over."""
+
+    def __init__(self, service: Service, run: str) -> None:
+        self._seen: list[dict[str, Any]] = []
+        self._thread = threading.Thread(target=self._listen, args=(service, run), daemon=True)
+        self._thread.start()
+
+    def seen(self) -> list[dict[str, Any]]:
+        self._thread.join(ANSWER_SECONDS)
+        return self._seen
+
+    def _listen(self, service: Service, run: str) -> None:
+        with service.http.stream("GET", f"/api/v1/runs/{run}/events", timeout=ANSWER_SECONDS) as events:
+            for line in events.iter_lines():
+                if line.startswith("data: "):
+                    self._seen.append(json.loads(line.removeprefix("data: ")))
 
 
 def left_of(home: Path, run: str) -> set[str]:

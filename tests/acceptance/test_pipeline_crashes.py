@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 from sales import FEW, FolderClient, Sales, answers_in, make_sales, stages_of
-from services import ANSWER_SECONDS, Service, batches_on_disk, left_of, until
+from services import (
+    ANSWER_SECONDS,
+    CHUNKS_PER_BATCH,
+    SMALL_BATCHES,
+    TIDY_SECONDS,
+    Service,
+    batches_on_disk,
+    left_of,
+    until,
+)
 
 from kopitiam.contracts.crash_points import POINTS
 from kopitiam.pipeline.compaction import FAN_IN
@@ -20,13 +29,7 @@ from kopitiam.verification import verify
 OF_PIPELINE = [point for point in POINTS if not point.startswith("chunk.")]
 ALWAYS = ["batch.written", "batch.committed", "barrier.opened", "results.published"]
 SEED = 20
-TIDY_SECONDS = 20
-SHARDS, CHUNKS_PER_BATCH = 2, 4
-SETTINGS = {
-    "KOPI_PIPELINE__SHARDS": str(SHARDS),
-    "KOPI_PIPELINE__MAX_CHUNKS_PER_BATCH": str(CHUNKS_PER_BATCH),
-    "KOPI_GATEWAY__LEASE_SECONDS": "600",
-}
+SETTINGS = SMALL_BATCHES | {"KOPI_GATEWAY__LEASE_SECONDS": "600"}  # clients wait for a service that is slow
 CHUNK_ROWS = 100
 # So many chunks of transactions that their partials are merged on the way.
 CROWDED = FEW | {"transactions": FAN_IN * CHUNKS_PER_BATCH * 10, "users": 10, "transaction_items": 20}
@@ -75,7 +78,7 @@ class Sender:
         status = service.status(run)
         chunks = sales.chunks(self.chunk_rows)
         assert (status["state"], status["label"]) == ("done", self.point)
-        assert status["stages"] == stages_of(chunks, SHARDS, sales.answers)
+        assert status["stages"] == stages_of(chunks, sales.answers)
         assert {name: (table["chunks"], table["rows"]) for name, table in status["tables"].items()} == {
             name: (len(rows), sum(rows)) for name, rows in chunks.items()
         }

@@ -152,4 +152,4 @@ def test_a_second_service_on_the_same_home_is_refused(service: Service) -> None:
         check=False,
     )
     assert second.returncode == 2
-    assert "another kopi serve uses this home" in second.stderr
+    assert "another kopi serve or a fleet uses this home" in second.stderr

@@ -1,4 +1,4 @@
-"""Sales written by hand or drawn by chance, cut into numbered chunks, and what plain Python answers to them."""
+"""Sales drawn by chance or written by hand, cut into numbered chunks, and plain Python's answers to them."""
 
 import csv
 import random
@@ -29,7 +29,7 @@ TIMES = (
 )
 AMOUNTS = ("-75", "0.0001", "60.5", "74.9999", "75", "75.075", "1000000000000")
 NAMES: dict[str, Rows] = {
-    "stores": [(1, "North"), (2, "South")],
+    "stores": [(1, "North"), (2, "Twin"), (3, "Twin")],
     "menu_items": [(1, "Latte"), (2, "Mocha")],
     "users": [(1, "1990-01-01"), (2, "1980-02-02"), (3, None)],
 }
@@ -60,19 +60,19 @@ def in_normal_form(table: str, rows: Rows) -> pa.Table:
 
 
 def sales(seed: int, count: int = 40) -> dict[str, Rows]:
-    """As many transactions and as many items, with unknown stores, items and customers, and many ties."""
+    """As many transactions as items; with ids that come twice, that no table knows, and with many ties."""
     draw = random.Random(seed)
 
-    def when_and_how_much() -> tuple[str, str]:
+    def how_much_and_when() -> tuple[str, str]:
         return draw.choice(AMOUNTS), draw.choice(TIMES)
 
     return NAMES | {
         "transactions": [
-            (f"sale {number:03d}", draw.randint(1, 3), draw.choice([None, 1, 2, 3, 4]), *when_and_how_much())
+            (f"sale {number % 30}", draw.randint(1, 4), draw.choice([None, 1, 2, 3, 4]), *how_much_and_when())
             for number in range(count)
         ],
         "transaction_items": [
-            (draw.randint(1, 3), draw.randint(-1, 3), *when_and_how_much()) for _ in range(count)
+            (draw.randint(1, 3), draw.randint(-1, 3), *how_much_and_when()) for _ in range(count)
         ],
     }
 

@@ -27,6 +27,7 @@ from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
 from kopitiam.pipeline.finalize import Finalizer
 from kopitiam.pipeline.source import SCHEMA, ChunkLogReader, Descriptors, LogBounds
+from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.stream import Stream
 from kopitiam.registry import Fence, open_registry
 from kopitiam.registry.registry import connect_registry
@@ -163,7 +164,8 @@ class Pipeline:
         rows, end = reader.read(start)
         found = Descriptors.of_rows([LOG_ROW(*row) for row in rows])
         if start != end:
-            self.stream._commit(self.work.process("by hand", next(self._numbers), found))
+            watch = Stopwatch()
+            self.stream._commit(self.work.process("by hand", next(self._numbers), found, watch), watch)
         return start != end
 
     def process(self) -> None:

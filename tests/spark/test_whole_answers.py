@@ -1,28 +1,18 @@
-"""All answers of landed tables: the same bytes however Spark cuts the work, and no figure that overflowed."""
+"""All answers of whole runs: the same bytes however the work is cut, and no figure that overflowed."""
+
+import json
+import random
 
 import pytest
+from chunked_sales import NAMES, NOON, Chunk, cut, plain, sales
 
-from kopitiam.contracts.errors import RunFailed
-from kopitiam.contracts.questions import ANSWERS, Questions
-from kopitiam.contracts.tables import TABLES
-from kopitiam.pipeline.batch import answer
-from kopitiam.results.answers import AnswerSet
-from kopitiam.results.forms import write_forms
-from kopitiam.results.summary import RowCount, Summary
+from kopitiam.contracts.questions import ANSWERS
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 COALESCE = "spark.sql.adaptive.coalescePartitions.enabled"  # would make one of many small ones
-NOON = "2024-03-01 12:00:00"
 LARGEST = "99999999999999.9999"
-TWINS = {  # stores and customers that differ in their ids only
-    "stores": [(store, "Kopi Twin") for store in range(1, 31)],
-    "menu_items": [(1, "Latte")],
-    "users": [(1, "1990-01-01"), (2, "1990-01-01")],
-    "transactions": [
-        (f"sale {number % 3}", 1 + number % 30, 1 + number // 30, "80", NOON) for number in range(60)
-    ],
-    "transaction_items": [(1, 1, "6", NOON)],
-}
+FITTING = 9  # of the largest amounts; a tenth would not fit
+SALES = sales(seed=3)
 
 
 @pytest.fixture
@@ -34,72 +24,92 @@ def shuffle_partitions(spark):
     spark.conf.unset(COALESCE)
 
 
-def files_of(spark, landed, out):
-    """Every answer file by name, made in the folder `out`."""
-    (out / "files").mkdir(parents=True)
-    answers = AnswerSet(answer(spark, landed, Questions(), out))
-    summary = Summary(
-        Questions(),
-        dict.fromkeys(TABLES, RowCount(0, 0)),
-        answers.unmatched(),
-        {name: answers.rows(name) for name in ANSWERS},
-        seconds=0,
-    )
-    write_forms(out / "files", answers, summary)
-    return {file.name: file.read_bytes() for file in (out / "files").iterdir()}
+def files_of(pipeline, run):
+    """Every file that a person takes away, by name; without the time that it took."""
+    files = {file.name: file.read_bytes() for file in pipeline.published(run).iterdir()}
+    summary = json.loads(files.pop("summary.json"))
+    del summary["seconds"]
+    return files | {"summary.json": json.dumps(summary).encode()}
 
 
-def test_one_shuffle_partition_or_many_give_the_same_bytes(spark, tiny_landed, shuffle_partitions, tmp_path):
-    made = {}
-    for count in (1, 7):
-        shuffle_partitions(count)
-        made[count] = files_of(spark, tiny_landed, tmp_path / str(count))
-    assert len(made[1]) == 3 * len(ANSWERS) + 1
-    assert all(made[1][answer.csv_name].count(b"\n") > 1 for answer in ANSWERS.values())
-    assert made[1] == made[7]
+def test_shards_batches_chunks_and_order_make_no_difference(make_pipeline, shuffle_partitions, tmp_path):
+    made = []
+    for name, shards, max_chunks, rows_a_chunk, partitions in (
+        ("all at once", 1, 100, 10, 2),
+        ("one by one", 1, 1, 20, 2),
+        ("two shards", 2, 7, 10, 7),
+        ("five shards", 5, 1, 3, 1),
+    ):
+        shuffle_partitions(partitions)
+        pipeline = make_pipeline(tmp_path / name, shards=shards, max_chunks=max_chunks)
+        chunks = cut(SALES, rows_a_chunk)
+        random.Random(name).shuffle(chunks)  # users before, among or after their transactions
+        run = pipeline.upload(chunks)
+        pipeline.process()
+        pipeline.finish(run)
+        assert pipeline.answers(run) == plain(chunks)
+        made.append(files_of(pipeline, run))
+    assert len(made[0]) == 3 * len(ANSWERS) + 1
+    assert all(made[0][answer.csv_name].count(b"\n") > 1 for answer in ANSWERS.values())
+    assert [files == made[0] for files in made] == [True] * 4
 
 
-def test_stores_of_one_name_come_in_the_same_order_too(spark, land, shuffle_partitions, tmp_path):
-    landed = land(tmp_path / "landing", TWINS)
-    made = {}
-    for count in (1, 7):
-        shuffle_partitions(count)
-        made[count] = files_of(spark, landed, tmp_path / str(count))
-    assert made[1] == made[7]
+def too_many(number):
+    """Chunks of which each fits, and the two of a table together do not."""
+    return {
+        "payments": Chunk(
+            "transactions", number, [(f"sale {n}", 1, None, LARGEST, NOON) for n in range(FITTING)]
+        ),
+        "profits": Chunk("transaction_items", number, [(1, 1, LARGEST, NOON)] * FITTING),
+        "quantities": Chunk("transaction_items", number, [(1, 10**17 - 1, "1", NOON)] * 50),
+    }
 
 
-@pytest.mark.parametrize(
-    "too_much",
-    [
-        {"transactions": [(f"sale {number}", 1, None, LARGEST, NOON) for number in range(20)]},
-        {"transaction_items": [(1, 1, LARGEST, NOON) for _ in range(20)]},
-        {"transaction_items": [(1, 10**17 - 1, "1", NOON) for _ in range(100)]},
-    ],
-    ids=["payments", "profits", "quantities"],
-)
-def test_a_sum_too_large_fails_loudly(spark, land, tmp_path, too_much):
-    landed = land(tmp_path / "landing", TWINS | too_much)
-    with pytest.raises(RunFailed, match=r"(?i)overflow"):
-        answer(spark, landed, Questions(), tmp_path)
+def test_a_sum_too_large_fails_loudly_in_a_batch_or_behind_the_barrier(make_pipeline):
+    pipeline = make_pipeline(max_chunks=3)
+    behind = {what: pipeline.open() for what in too_many(0)}
+    for number in (0, 1):
+        for what, run in behind.items():
+            pipeline.put(run, too_many(number)[what])
+        pipeline.step()  # so that each batch has one chunk of each run
+    for run in behind.values():
+        pipeline.seal(run)
+    at_once = [
+        pipeline.upload([first, second])
+        for first, second in zip(too_many(0).values(), too_many(1).values(), strict=True)
+    ]
+    pipeline.stream.bounds = pipeline.stream.bounds.__class__((0,), 6, 1 << 30)
+    pipeline.process()
+    pipeline.finish(*behind.values())
+    for run in (*behind.values(), *at_once):
+        assert "overflow" in pipeline.reason(run).lower()
+        assert pipeline.registry.results(run) is None
 
 
-def test_the_largest_sums_that_fit_are_exact(spark, land, tmp_path):
-    most = 9  # of the largest amounts; a tenth would not fit
-    landed = land(
-        tmp_path / "landing",
-        TWINS
-        | {
-            "transactions": [(f"sale {number}", 1, None, LARGEST, NOON) for number in range(most)],
-            "transaction_items": [(1, 10**17 - 1, LARGEST, NOON) for _ in range(most)],
-        },
-    )
-    files = files_of(spark, landed, tmp_path / "out")
-    assert files["results_query_3.csv"].splitlines()[1:] == [b"2024-H1,Kopi Twin,899999999999999.9991"]
-    assert files["results_query_2_2.csv"].splitlines()[1:] == [b"2024-03,Latte,899999999999999.9991"]
-    assert files["results_query_2_1.csv"].splitlines()[1:] == [b"2024-03,Latte,899999999999999991"]
+def test_the_largest_sums_that_fit_are_exact(make_pipeline):
+    pipeline = make_pipeline()
+    largest = too_many(0)
+    items = Chunk("transaction_items", 0, [(1, 10**17 - 1, LARGEST, NOON)] * FITTING)
+    run = pipeline.upload([largest["payments"], items, *cut(NAMES, 10)])
+    pipeline.process()
+    pipeline.finish(run)
+    answers = pipeline.answers(run)
+    assert answers["3"] == [("2024-H1", "North", "899999999999999.9991")]
+    assert answers["2_2"] == [("2024-03", "Latte", "899999999999999.9991")]
+    assert answers["2_1"] == [("2024-03", "Latte", "899999999999999991")]
 
 
-def test_tables_without_rows_have_no_answers(spark, land, tmp_path):
-    files = files_of(spark, land(tmp_path / "landing", {}), tmp_path / "out")
-    for wanted in ANSWERS.values():
-        assert files[wanted.csv_name].decode() == ",".join(wanted.columns) + "\n"
+def test_runs_and_tables_without_rows_have_answers_too(make_pipeline):
+    pipeline = make_pipeline()
+    given = {
+        "nothing": [],
+        "no rows": [Chunk(table, 0, []) for table in SALES],
+        "no names": [chunk for chunk in cut(SALES, 20) if chunk.table not in NAMES],
+        "no sales": cut(NAMES, 20),
+    }
+    runs = {name: pipeline.upload(chunks) for name, chunks in given.items()}
+    pipeline.process()
+    pipeline.finish(*runs.values())
+    for name, run in runs.items():
+        assert pipeline.answers(run) == plain(given[name])
+        assert any(pipeline.answers(run).values()) is (name == "no names")

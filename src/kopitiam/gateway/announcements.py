@@ -17,7 +17,7 @@ def tell_end(gateway: Gateway, run: str, table: str) -> None:
         told = {shard: (volume.chunks, volume.rows) for shard, volume in shards.items()}
         gateway.bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=told))
     except (Unavailable, RunNotFound) as error:
-        _log.warning("run %s: the END of %s is not told: %s", run, table, error)
+        _log.warning("run %s: the END of %s is not told: %s", run, table, error, extra={"run": run})
 
 
 def force_end(gateway: Gateway, run: str, reason: str) -> None:

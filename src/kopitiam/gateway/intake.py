@@ -1,6 +1,7 @@
 """A chunk's way from received to acknowledged: checked, synced, named, registered, in that order."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from kopitiam.gateway.problems import Refusal
 from kopitiam.landing.layout import Home
 from kopitiam.landing.writer import AlreadyWritten, keep_once
 from kopitiam.registry.port import Registered, RegistryPort
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Intake:
                 file.unlink(missing_ok=True)
             raise
         crash_point("chunk.registered")
+        told = {"run": run.run, "table": table, "chunk": number, "rows": finding.rows}
+        _log.info("chunk %s", registered.outcome, extra=told)
         return self._acknowledge(registered, table, number, body)
 
     def _check(self, table: str, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:

@@ -73,7 +73,7 @@ class BatchWork:
         return Batch(query, number, found.spans, processed, tuple(written))
 
     def fail(self, run: str, reason: str) -> None:
-        _log.warning("run %s: %s", run, reason)
+        _log.warning("run %s: %s", run, reason, extra={"run": run})
         try:
             self.registry.move(run, RunState.FAILED, reason)
         except (RunOver, RunNotFound, IllegalTransition):

@@ -54,9 +54,9 @@ class Finalizer:
             crash_point("final.claimed")
             return self._publish(registry.get_run(run))
         except _NOT_WANTED:
-            _log.info("run %s is over, its answers are not wanted", run)
+            _log.info("run %s is over, its answers are not wanted", run, extra={"run": run})
         except StaleEpoch as error:
-            _log.warning("run %s is left to another: %s", run, error)
+            _log.warning("run %s is left to another: %s", run, error, extra={"run": run})
         except Unavailable:
             registry.unclaim(run, self.fence)
             raise

@@ -34,7 +34,7 @@ def report(
     except RunNotFound:
         return
     except Unavailable as error:
-        _log.warning("run %s: progress is not told: %s", run, error)
+        _log.warning("run %s: progress is not told: %s", run, error, extra={"run": run})
 
 
 def report_answers(bus: BusPort, run: str, rows: int) -> None:
@@ -45,7 +45,7 @@ def report_answers(bus: BusPort, run: str, rows: int) -> None:
             WorkerEnd(run=run, stage="server_results", shard=0, processed=1, rows=rows),
         )
     except Unavailable as error:
-        _log.warning("run %s: its end is not told: %s", run, error)
+        _log.warning("run %s: its end is not told: %s", run, error, extra={"run": run})
 
 
 def _messages(

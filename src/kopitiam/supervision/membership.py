@@ -57,15 +57,22 @@ class Membership:
         for thread in self._threads:
             thread.start()
 
+    def fall(self) -> None:
+        """Without a goodbye, so that it is revived."""
+        self._left.set()
+
     def leave(self) -> None:
-        """On purpose: nobody is to revive it. One whose place was taken has nothing to say any more."""
+        """On purpose: nobody is to revive it. One whose place was taken has nothing to say any more.
+
+        The registry first: whoever comes to lead then reads it there, or is there to be told.
+        """
         self._left.set()
         if self._is_lost:
             return
         place = self.place
         for step in (
-            lambda: place.bus.publish(HEARTBEAT_TOPIC, Stopped(node=place.name, epoch=self.fence.epoch)),
             lambda: place.registry.report_node(self._record("stopped")),
+            lambda: place.bus.publish(HEARTBEAT_TOPIC, Stopped(node=place.name, epoch=self.fence.epoch)),
             lambda: place.registry.release(place.name, self._holder, self.fence.epoch),
         ):
             try:

@@ -47,7 +47,7 @@ class Reviver:
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            _log.error("reviving %s: %s", node, error, extra={"target": node})
+            _log.error("reviving %s: %s", node, error)
         else:
             if done.returncode:
                 last = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]

@@ -1,6 +1,7 @@
 """The services that a fleet can bring along, and where they are found."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
@@ -45,7 +46,8 @@ def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
     One that was stopped on purpose has no record, and is not missed.
     """
     home = FleetHome(settings.home)
-    return {
-        service.name: lambda service=service: not home.record(service.name).exists() or service.probe()
-        for service in services_of(settings)
-    }
+
+    def is_not_missed(service: Service) -> bool:
+        return not home.record(service.name).exists() or service.probe()
+
+    return {service.name: partial(is_not_missed, service) for service in services_of(settings)}

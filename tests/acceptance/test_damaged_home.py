@@ -1,0 +1,167 @@
+"""Somebody has been at the home while the service was down: a damaged chunk fails its own run by name, and
+a ruined checkpoint does no harm at all.
+"""
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from sales import FolderClient, Sales, answers_in, make_sales, stages_of
+from services import (
+    ANSWER_SECONDS,
+    ENVIRONMENT,
+    SHARDS,
+    SMALL_BATCHES,
+    TIDY_SECONDS,
+    Service,
+    batches_on_disk,
+    left_of,
+    until,
+)
+
+from kopitiam.landing.layout import Home
+
+CHUNK_ROWS = 100
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    served = Service(tmp_path_factory.mktemp("damaged") / "home", ENVIRONMENT | SMALL_BATCHES)
+    yield served
+    served.end()
+
+
+@pytest.fixture
+def service(house: Service) -> Service:
+    """Not running."""
+    if house.is_alive:
+        house.stop()
+    return house
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> Sales:
+    return make_sales(tmp_path_factory.mktemp("sales"), seed=2)
+
+
+def check_done(service: Service, sales: Sales, run: str, out: Path) -> None:
+    with closing(FolderClient(service)) as client:
+        client.fetch(run, out)
+    assert answers_in(out) == sales.answers
+    assert service.status(run)["stages"] == stages_of(sales.chunks(CHUNK_ROWS), sales.answers)
+    until(lambda: left_of(service.home, run) == {f"rejected/run={run}"}, TIDY_SECONDS)
+
+
+def missing(file: Path) -> None:
+    file.unlink()
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def short_of_a_row(file: Path) -> None:
+    rows = pq.read_table(file, partitioning=None).slice(1)
+    pq.write_table(rows, file)
+
+
+def broken_inside(file: Path) -> None:
+    """The footer is sound, the pages are not."""
+    content = bytearray(file.read_bytes())
+    content[4:204] = bytes(200)
+    file.write_bytes(content)
+
+
+DAMAGES: list[tuple[Callable[[Path], None], str, int]] = [
+    (missing, "transactions", 2),
+    (cut_short, "transaction_items", 1),
+    (short_of_a_row, "users", 0),
+    (broken_inside, "transactions", 3),
+]
+
+
+def test_a_damaged_chunk_fails_its_run_by_name_and_no_other(
+    service: Service, sales: Sales, tmp_path: Path
+) -> None:
+    labels = [damage.__name__ for damage, _, _ in DAMAGES]
+    *doomed, sound = send_while_nothing_is_processed(service, sales, [*labels, "sound"])
+    for run, (damage, table, number) in zip(doomed, DAMAGES, strict=True):
+        damage(Home(service.home).chunk(run, table, number % SHARDS, number))
+    service.start()
+    check_done(service, sales, sound, tmp_path / "answers")
+    for run, (_, table, number) in zip(doomed, DAMAGES, strict=True):
+        until(lambda run=run: service.status(run)["state"] == "failed", ANSWER_SECONDS)
+        error = service.status(run)["error"]
+        assert re.search(rf"{table} chunk {number} |table={table}/.*/chunk-{number:05d}", error), error
+        refused = service.http.get(f"/api/v1/runs/{run}/results/1.csv", params={"provisional": True})
+        assert (refused.status_code, error in refused.json()["message"]) == (409, True)
+        until(lambda run=run: left_of(service.home, run) == {f"rejected/run={run}"}, TIDY_SECONDS)
+    until(lambda: not batches_on_disk(service.home), TIDY_SECONDS)
+
+
+def send_while_nothing_is_processed(service: Service, sales: Sales, labels: list[str]) -> list[str]:
+    """A life dies over its first batch. Spark takes its time, so that as a rule one is enough."""
+    with ThreadPoolExecutor(len(labels)) as threads, closing(FolderClient(service)) as client:
+        sending = [threads.submit(client.send, sales, CHUNK_ROWS, label) for label in labels]
+        while not all(each.done() for each in sending):
+            service.start(KOPI_CRASH_AT="batch.begun")
+            assert service.has_died(ANSWER_SECONDS)
+        return [each.result() for each in sending]
+
+
+def deleted(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+
+
+def filled_with_rubbish(checkpoint: Path) -> None:
+    chance = random.Random(7)
+    for file in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
+        file.write_bytes(chance.randbytes(64))
+
+
+def with_an_empty_offset(checkpoint: Path) -> None:
+    """As a power cut may leave the last one."""
+    offsets = checkpoint / "offsets"
+    last = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
+    (offsets / f".{last}.crc").unlink()
+    (offsets / str(last)).write_bytes(b"")
+
+
+def with_rubbish_as_metadata(checkpoint: Path) -> None:
+    (checkpoint / ".metadata.crc").unlink()
+    (checkpoint / "metadata").write_text("rubbish", encoding="utf-8")
+
+
+def without_commits(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint / "commits")
+
+
+RUINS = [deleted, filled_with_rubbish]
+MORE_RUINS = [with_an_empty_offset, with_rubbish_as_metadata, without_commits]
+
+
+@pytest.mark.timeout(1200)
+def test_a_ruined_checkpoint_is_made_anew_from_the_registry(
+    service: Service, sales: Sales, tmp_path: Path
+) -> None:
+    """Each life is killed after its second batch, and the checkpoint that it leaves ruined."""
+    ruins = RUINS + MORE_RUINS if os.environ.get("KOPI_TEST_FULL") else RUINS
+    with ThreadPoolExecutor(len(ruins)) as threads, closing(FolderClient(service)) as client:
+        sending = []
+        for ruin in ruins:
+            service.start(KOPI_CRASH_AT="batch.committed:2")
+            sending.append(threads.submit(client.send, sales, CHUNK_ROWS, ruin.__name__))
+            assert service.has_died(ANSWER_SECONDS)
+            (checkpoint,) = (service.home / "checkpoints").iterdir()
+            ruin(checkpoint)
+        service.start()
+        runs = [each.result(ANSWER_SECONDS) for each in sending]
+    for run in runs:
+        check_done(service, sales, run, tmp_path / run)

@@ -1,0 +1,130 @@
+"""Clients that are at it while a fleet is hurt, and want exact answers in the end."""
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from fleets import PATIENCE_SECONDS, Fleet
+
+from kopitiam.client.calls import Calls
+from kopitiam.client.chunks import read_chunks
+from kopitiam.client.client import RunHandle
+from kopitiam.client.folder import open_folder
+from kopitiam.client.http import Transport
+from kopitiam.contracts.api import End, OpenRun
+from kopitiam.contracts.tables import TABLES, Rejected
+from kopitiam.landing.writer import encode
+from kopitiam.verification import verify
+
+_CHUNK_ROWS = 100
+_PAUSE_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Piece:
+    table: str
+    number: int
+    rows: int
+    data: bytes
+
+
+class Trickle:
+    """A run that is sent in small chunks, one at a time and in no order; the last one is held back until
+    the client may finish."""
+
+    def __init__(self, fleet: Fleet, data: Path) -> None:
+        self.may_finish = threading.Event()
+        self.sent = 0
+        self._transport = Transport(fleet.url, patience_seconds=PATIENCE_SECONDS)
+        self._calls = Calls(self._transport)
+        self._pieces = _pieces(data)
+        self.run = self._calls.open_run(OpenRun(label="trickle", idempotency_key=data.name)).run
+
+    def send(self) -> None:
+        *early, last = self._pieces
+        for piece in early:
+            self._put(piece)
+            self.may_finish.wait(_PAUSE_SECONDS)
+        while not self.may_finish.wait(1):
+            self._calls.status(self.run)  # still there
+        self._put(last)
+        for table in TABLES:
+            rows = [piece.rows for piece in self._pieces if piece.table == table]
+            self._calls.end(self.run, table, End(chunks=len(rows), rows=sum(rows)))
+
+    def fetch(self, out: Path) -> None:
+        handle = RunHandle(self.run, self._calls)
+        handle.wait(PATIENCE_SECONDS)
+        handle.download(out)
+
+    def close(self) -> None:
+        """Whoever waits for a gateway does so no more."""
+        self.may_finish.set()
+        self._transport.close()
+
+    def _put(self, piece: Piece) -> None:
+        self._calls.put_chunk(self.run, piece.table, piece.number, piece.data)
+        self.sent += 1
+
+
+@contextlib.contextmanager
+def trickling(fleet: Fleet, data: Path, out: Path) -> Iterator[Trickle]:
+    """An upload that lasts as long as the block, some of it sent when the block begins; then its answers
+    are exact."""
+    client = Trickle(fleet, data)
+    with ThreadPoolExecutor(1) as thread, contextlib.closing(client):
+        sending = thread.submit(client.send)
+        fleet.wait(lambda: client.sent > 3 or sending.done(), "sending")
+        yield client
+        client.may_finish.set()
+        sending.result(PATIENCE_SECONDS)
+        client.fetch(out)
+    check_answers(data, out)
+
+
+@contextlib.contextmanager
+def submitting(fleet: Fleet, data: Path, out: Path) -> Iterator[list[str]]:
+    """Small runs, one after the other while the block lasts, with exact answers each; their ids."""
+    stopping = threading.Event()
+    runs: list[str] = []
+
+    def work() -> None:
+        for number in count():
+            folder = out / str(number)
+            runs.append(fleet.submit(data, folder))
+            check_answers(data, folder)
+            if stopping.is_set():
+                return
+
+    with ThreadPoolExecutor(1) as thread:
+        working = thread.submit(work)
+        try:
+            yield runs
+        finally:
+            stopping.set()
+        working.result(2 * PATIENCE_SECONDS)
+
+
+def check_answers(data: Path, out: Path) -> None:
+    report = verify(data, out)
+    assert report.is_equal, report.differences
+
+
+def _pieces(data: Path) -> list[Piece]:
+    found = []
+    with ThreadPoolExecutor(1) as parser:
+        for table in TABLES:
+            for chunk in read_chunks(open_folder(data), table, parser, _refuse, chunk_rows=_CHUNK_ROWS):
+                content = encode(chunk.table, chunk.rows)
+                found.append(Piece(table, chunk.number, chunk.rows.num_rows, content))
+    random.Random(7).shuffle(found)
+    return found
+
+
+def _refuse(rejected: Rejected) -> None:
+    raise AssertionError(f"a bad row: {rejected}")

@@ -1,0 +1,56 @@
+"""One fleet for all tests of this folder, whole again before each of them."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fleets import Fleet, adopting
+from witness import Witness
+
+from kopitiam.synthetic import generate
+from rabbitmq_server import ensure_installed
+
+SERVICES = ("postgresql", "rabbitmq")
+_SCALE = 0.0001  # 1,460 transactions
+
+
+@pytest.fixture(scope="package")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    try:
+        ensure_installed()
+    except Exception as error:
+        reason = f"no RabbitMQ: {type(error).__name__}: {error}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with adopting():
+        made = Fleet(tmp_path_factory.mktemp("fleet"), SERVICES)
+        try:
+            made.up()
+            yield made
+        finally:
+            made.end()
+
+
+@pytest.fixture
+def fleet(house: Fleet) -> Iterator[Fleet]:
+    """Whole; what a test tells begins with its own words."""
+    house.await_whole()
+    house.told.clear()
+    yield house
+    sys.stdout.write("\n")
+
+
+@pytest.fixture
+def witness(fleet: Fleet) -> Iterator[Witness]:
+    with Witness(fleet) as watching:
+        yield watching
+
+
+@pytest.fixture(scope="session")
+def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated") / "small"
+    generate(folder, _SCALE, seed=11)
+    return folder

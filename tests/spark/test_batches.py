@@ -1,0 +1,128 @@
+"""One batch for many runs: each gets its own answers, and the trouble of one is no trouble of another."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from chunked_sales import Chunk, cut, plain, sales
+from pipelines import Pipeline
+
+from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.runs import RunState
+
+CHUNKS = cut(sales(seed=5), rows_a_chunk=20)
+ASKED = (
+    Questions(),
+    Questions(top=1, min_amount="60.5"),
+    Questions(2024, 2024, "08:00:00", "20:00:00"),
+    Questions(2000, 2001),  # when nothing was sold
+)
+
+
+def vanish(file: Path) -> None:
+    file.unlink()
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def flip_a_bit(file: Path) -> None:
+    """In a data page: the footer, and with it the number of rows, stays as it was."""
+    content = bytearray(file.read_bytes())
+    (footer,) = struct.unpack("<I", content[-8:-4])
+    content[(len(content) - 8 - footer) // 2] ^= 0x10
+    file.write_bytes(content)
+
+
+def test_runs_that_ask_differently_share_a_batch(make_pipeline):
+    pipeline = make_pipeline(shards=2)
+    runs = {asked: pipeline.upload(CHUNKS, asked) for asked in ASKED}
+    twin = pipeline.upload(CHUNKS)
+
+    pipeline.process()
+
+    assert len(pipeline.committed) == 1
+    pipeline.finish(*runs.values(), twin)
+    for asked, run in runs.items():
+        assert pipeline.answers(run) == plain(CHUNKS, asked)
+    assert pipeline.answers(twin) == plain(CHUNKS)
+    assert not any(pipeline.answers(runs[ASKED[3]]).values())
+
+
+@pytest.fixture
+def poisoned(make_pipeline) -> tuple[Pipeline, dict[str, str]]:
+    """A batch in which most runs have a chunk that is not as it should be."""
+    pipeline = make_pipeline()
+    runs = {}
+    for table, harm in (
+        ("transactions", vanish),
+        ("users", truncate),
+        ("transaction_items", flip_a_bit),
+        ("transactions", flip_a_bit),
+    ):
+        run = runs[f"{table} {harm.__name__}"] = pipeline.upload(CHUNKS)
+        harm(pipeline.home.chunk(run, table, 0, 0))
+    runs["miscounted"] = run = pipeline.open()
+    pipeline.put(run, Chunk("stores", 0, [(1, "North")]), rows_told=2)
+    return pipeline, runs
+
+
+def test_a_poisoned_chunk_fails_its_own_run_only_and_is_named(poisoned):
+    pipeline, runs = poisoned
+    sound = pipeline.upload(CHUNKS)
+
+    pipeline.process()
+
+    reasons = {name: pipeline.reason(run) for name, run in runs.items()}
+    assert reasons["transactions vanish"].startswith("transactions chunk 0 cannot be read: ")
+    assert reasons["users truncate"].startswith("users chunk 0 cannot be read: ")
+    assert reasons["miscounted"] == "stores chunk 0 has 1 rows, 2 were registered"
+    for table in ("transactions", "transaction_items"):
+        reason = reasons[f"{table} flip_a_bit"]
+        assert reason.startswith("Spark failed: ")
+        assert f"table={table}/" in reason
+        assert "chunk-00000.parquet" in reason
+    assert not any("\n" in reason for reason in reasons.values())
+    assert pipeline.registry.runs_in(RunState.SEALED) == [pipeline.registry.get_run(sound)]
+    assert {file.split("run=")[1].split("/")[0] for file in pipeline.files()} == {sound}
+    pipeline.finish(sound)
+    assert pipeline.answers(sound) == plain(CHUNKS)
+
+
+def test_chunks_of_a_run_that_is_over_are_passed_by(make_pipeline):
+    pipeline = make_pipeline(max_chunks=len(CHUNKS))
+    ended, failed, forgotten, sound = (pipeline.upload(CHUNKS) for _ in range(4))
+    pipeline.step()  # all of `ended`
+    for run in (ended, forgotten):
+        pipeline.registry.force_end(run, "cancelled")
+    pipeline.registry.forget_run(forgotten)
+    pipeline.registry.move(failed, RunState.FAILED, "wrong")
+
+    pipeline.process()
+
+    assert {each.run for batch in pipeline.committed[1:] for each in batch.processed} == {sound}
+    assert pipeline.positions() == pipeline.log_ends()
+    assert pipeline.registry.progress(failed) == {}
+    pipeline.finish(sound)
+    assert pipeline.answers(sound) == plain(CHUNKS)
+
+
+def test_a_run_that_ends_while_its_batch_is_computed_leaves_nothing(make_pipeline, monkeypatch):
+    pipeline = make_pipeline()
+    ended, sound = pipeline.upload(CHUNKS), pipeline.upload(CHUNKS)
+    commit = pipeline.registry.commit_batch
+
+    def end_and_commit(*batch):
+        pipeline.registry.force_end(ended, "cancelled")
+        return commit(*batch)
+
+    monkeypatch.setattr(pipeline.registry, "commit_batch", end_and_commit)
+
+    pipeline.process()
+
+    assert {each.run for each in pipeline.committed[0].partials} == {ended, sound}
+    assert pipeline.registry.partials(ended) == []
+    assert not any(f"run={ended}" in file for file in pipeline.files())
+    pipeline.finish(sound)
+    assert pipeline.answers(sound) == plain(CHUNKS)

@@ -104,9 +104,9 @@ def run_monitor(node: Member, config: Path | None, probes: Mapping[str, Callable
     from kopitiam.supervision.reviver import Reviver  # noqa: PLC0415
     from kopitiam.supervision.services import ServiceWatch  # noqa: PLC0415
 
-    name, nodes, pace = node.membership.fence.name, node.settings.nodes, node.settings.monitor
+    place, nodes, pace = node.membership.fence, node.settings.nodes, node.settings.monitor
     reviver = Reviver(pace.revive, config, lambda revived: monitor.on_revived(revived))  # noqa: PLW0108 - made below
-    below = len(nodes.monitors) - nodes.monitors.index(name) - 1
+    below = len(nodes.monitors) - nodes.monitors.index(place.name) - 1
     services = ServiceWatch(
         probes,
         reviver.revive,
@@ -114,7 +114,7 @@ def run_monitor(node: Member, config: Path | None, probes: Mapping[str, Callable
         patience_seconds=below * 3 * pace.heartbeat_seconds,
         revive_limit=pace.revive_limit,
     )
-    monitor = Monitor(Watch(name, nodes, pace, node.registry, node.bus, reviver.revive, services))
+    monitor = Monitor(Watch(place, nodes, pace, node.registry, node.bus, reviver.revive, services))
     with working(monitor.run, stop=[monitor.stop, reviver.close], trouble=node.trouble):
         node.membership.start()
         node.trouble.result()

@@ -106,8 +106,9 @@ def _all_processed(chunks: Sequence[int]) -> dict[str, int]:
 class FolderClient:
     """What `kopi submit` does, but for the size of the chunks: it bears with a service that dies."""
 
-    def __init__(self, service: Service) -> None:
-        self._transport = Transport(service.url, patience_seconds=ANSWER_SECONDS)
+    def __init__(self, service: Service, patience_seconds: float = ANSWER_SECONDS) -> None:
+        self._patience_seconds = patience_seconds
+        self._transport = Transport(service.url, patience_seconds=patience_seconds)
         self._calls = Calls(self._transport)
 
     def send(self, sales: Sales, chunk_rows: int, label: str) -> str:
@@ -117,7 +118,7 @@ class FolderClient:
 
     def fetch(self, run: str, out: Path) -> None:
         handle = RunHandle(run, self._calls)
-        handle.wait(ANSWER_SECONDS)
+        handle.wait(self._patience_seconds)
         handle.download(out)
 
     def close(self) -> None:

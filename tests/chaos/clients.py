@@ -3,6 +3,7 @@
 import contextlib
 import random
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Trickle:
         self._transport = Transport(fleet.url, patience_seconds=PATIENCE_SECONDS)
         self._calls = Calls(self._transport)
         self._pieces = _pieces(data)
-        self.run = self._calls.open_run(OpenRun(label="trickle", idempotency_key=data.name)).run
+        self.run = self._calls.open_run(OpenRun(label="trickle", idempotency_key=uuid.uuid4().hex)).run
 
     def send(self) -> None:
         *early, last = self._pieces

@@ -28,7 +28,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with adopting():
         made = Fleet(tmp_path_factory.mktemp("fleet"), SERVICES)
         try:
-            made.up()
             yield made
         finally:
             made.end()
@@ -37,6 +36,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture
 def fleet(house: Fleet) -> Iterator[Fleet]:
     """Whole; what a test tells begins with its own words."""
+    if not any(house.pids().values()):
+        house.up()
     house.await_whole()
     house.told.clear()
     yield house

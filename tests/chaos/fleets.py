@@ -22,6 +22,7 @@ from kopitiam.bus.private_broker import free_port
 from kopitiam.client.client import Client
 from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.errors import KopitiamError, Unavailable
+from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.fleet.families import is_alive
 from kopitiam.fleet.home import FleetHome
@@ -47,7 +48,9 @@ timeout_seconds = {timeout}
 services = {services}
 [spark.conf]
 "spark.driver.memory" = "1g"
+"spark.sql.shuffle.partitions" = "1"
 """
+_SHORT_LIVED_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # half the time to the first answer
 
 
 @contextlib.contextmanager
@@ -93,7 +96,8 @@ class Fleet:
         self._met: set[int] = set()  # processes that stood for a node
         self._ended: dict[int, int] = {}  # with their exit codes
         self._places = FleetHome(self.home)
-        self._environment = {name: value for name, value in os.environ.items() if name[:5] != "KOPI_"}
+        callers = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
+        self._environment = callers | _SHORT_LIVED_JAVA
         port = self.url.rpartition(":")[2]
         pace = {"beat": BEAT_SECONDS, "timeout": TIMEOUT_SECONDS}
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +149,12 @@ class Fleet:
     # -- how it is
 
     @cached_property
+    def kinds(self) -> dict[str, NodeKind]:
+        return load_settings(self.config).nodes.kinds
+
+    @cached_property
     def settings(self) -> Settings:
+        """With the addresses of the services, which were started before."""
         return service_settings(load_settings(self.config))
 
     @cached_property
@@ -172,7 +181,14 @@ class Fleet:
         return process.pid
 
     def pids(self) -> dict[str, int | None]:
-        return {name: self.pid_of(name) for name in self.settings.nodes.kinds}
+        return {name: self.pid_of(name) for name in self.kinds}
+
+    def processed(self, run: str) -> int:
+        """Chunks, as far as the registry can be asked."""
+        with contextlib.suppress(Unavailable):
+            shards = self.registry.progress(run).values()
+            return sum(volume.chunks for by_shard in shards for volume in by_shard.values())
+        return 0
 
     def family(self, name: str) -> set[int]:
         return {process.pid for process in family_of(self._places, name)}
@@ -195,7 +211,7 @@ class Fleet:
         pid = self.pid_of(name)
         if pid in (None, after):
             return False
-        if name in self.settings.nodes.services:
+        if self.kinds[name] == "service":
             return probes(self.settings)[name]()
         node = self.nodes().get(name)
         return node is not None and (node.state, node.pid) == ("alive", pid)
@@ -206,13 +222,12 @@ class Fleet:
         has_leader = [name for name, node in nodes.items() if node.leader] == [
             self.settings.nodes.monitors[-1]
         ]
-        kinds = self.settings.nodes.kinds
         return has_leader and all(
             pids[name] is not None
             and name in nodes
             and nodes[name].state == "alive"
             and (kind == "service" or nodes[name].pid == pids[name])
-            for name, kind in kinds.items()
+            for name, kind in self.kinds.items()
         )
 
     # -- waiting for it

@@ -1,33 +1,147 @@
-"""Nodes and services are killed under the hands of clients: the monitors bring them back, and the answers
-are exact.
+"""Nodes and services are killed, told to leave, and stopped under the hands of clients: who was killed is
+brought back by the monitors, who left is not, and the answers are exact.
 """
 
+import contextlib
 import os
+import signal
+import socket
+import time
 from pathlib import Path
 
-from clients import submitting, trickling
-from fleets import Fleet
+import psutil
+from clients import check_answers, submitting, trickling
+from fleets import BEAT_SECONDS, TIMEOUT_SECONDS, Fleet
 from witness import Witness
 
+from kopitiam.client.client import Client
+
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
-IN_TURN = ("gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3")
-VICTIMS = IN_TURN if IS_FULL else ("gateway-1", "pipeline-1", "monitor-3")
+NODES = ("gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3")
+VICTIMS = NODES if IS_FULL else ("gateway-1", "pipeline-1", "monitor-3")
+LEAVING_SECONDS = 10
+TIDY_SECONDS = 30
 
 
 def test_an_upload_outlives_every_node_that_is_killed_meanwhile(
     fleet: Fleet, witness: Witness, tiny_folder: Path, small_folder: Path, tmp_path: Path
 ) -> None:
     with (
-        trickling(fleet, tiny_folder, tmp_path / "trickle"),
+        trickling(fleet, tiny_folder, tmp_path / "trickle") as upload,
         submitting(fleet, small_folder, tmp_path / "small") as runs,
     ):
         for name in VICTIMS:
             before = fleet.family(name)
             back = fleet.await_return(fleet.kill(name))
-            assert not before & fleet.family(name), f"something of {name} is left; {back}"
+            assert not before & fleet.family(name), f"a process of the old life is left; {back}"
             fleet.await_whole()
-    fleet.tell(f"{len(runs)} runs were answered meanwhile")
-    assert all(len(witness.pids(name)) == 1 + (name in VICTIMS) for name in IN_TURN), fleet.story()
+            done = fleet.processed(upload.run)
+            fleet.wait(lambda done=done: fleet.processed(upload.run) > done, "getting on with the upload")
+    fleet.tell(f"answered meanwhile: {len(runs)} runs")
+    lives = {name: len(witness.pids(name)) for name in NODES}
+    assert lives == {name: 2 if name in VICTIMS else 1 for name in NODES}, fleet.story()
     assert witness.leaders() == ["monitor-3", "monitor-2", "monitor-3"], fleet.story()
-    assert fleet.leaders() == ["monitor-3"]
+    assert fleet.leaders() == ["monitor-3"], fleet.story()
     witness.check_epochs()
+
+
+def test_rabbitmq_killed_at_the_end_of_an_upload_comes_back_and_nobody_else_is_revived(
+    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+) -> None:
+    pids = fleet.pids()
+    with trickling(fleet, small_folder, tmp_path / "answers") as upload:
+        loss = fleet.kill("rabbitmq")
+        upload.may_finish.set()
+        back = fleet.await_return(loss)
+    fleet.await_whole()
+    assert fleet.pids() == pids | {"rabbitmq": back.pid}, fleet.story()
+    assert {state for name in NODES for state in witness.states(name)} == {"alive"}, fleet.story()
+    assert witness.leaders() == ["monitor-3"]
+    witness.check_epochs()
+
+
+def test_postgresql_killed_at_the_end_of_an_upload_comes_back_and_the_upload_goes_on(
+    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+) -> None:
+    with trickling(fleet, small_folder, tmp_path / "answers") as upload:
+        loss = fleet.kill("postgresql")
+        upload.may_finish.set()
+        fleet.await_return(loss)
+    fleet.await_whole()
+    fleet.submit(small_folder, tmp_path / "afterwards")
+    check_answers(small_folder, tmp_path / "afterwards")
+    witness.check_epochs()
+
+
+def test_nodes_that_are_told_to_leave_do_so_at_once_and_no_leader_brings_them_back(
+    fleet: Fleet, witness: Witness
+) -> None:
+    leaving = ("gateway-1", "pipeline-1", "monitor-3")
+    epochs = [fleet.nodes()[name].epoch for name in leaving]
+    losses = [fleet.kill(name, signal.SIGTERM) for name in leaving]
+    for loss in losses:
+        assert fleet.exit_code(loss.pid, LEAVING_SECONDS) == 0, fleet.log(loss.name)
+        fleet.tell(f"{loss.name}: left after {time.monotonic() - loss.at:.1f} s")
+    fleet.wait(lambda: fleet.leaders() == ["monitor-2"], "led by the next one")
+    fleet.tell(f"monitor-2: leads after {time.monotonic() - losses[-1].at:.1f} s")
+
+    time.sleep(TIMEOUT_SECONDS + 3 * BEAT_SECONDS)
+
+    nodes = fleet.nodes()
+    assert {nodes[name].state for name in leaving} == {"stopped"}, fleet.story()
+    assert {fleet.pid_of(name) for name in leaving} == {None}, fleet.story()
+    fleet.start(*leaving)
+    fleet.await_whole()
+    assert [fleet.nodes()[name].epoch for name in leaving] == [epoch + 1 for epoch in epochs]
+    assert "dead" not in {state for name in NODES for state in witness.states(name)}, fleet.story()
+    witness.check_epochs()
+
+
+def test_runs_that_are_cancelled_while_the_pipeline_is_away_are_never_processed(
+    fleet: Fleet, small_folder: Path, tmp_path: Path
+) -> None:
+    assert fleet.exit_code(fleet.kill("pipeline-1", signal.SIGTERM).pid, LEAVING_SECONDS) == 0
+    with Client(fleet.url) as client:
+        one, *others = [client.submit(small_folder).id for _ in range(3)]
+
+    to_gateway = ("--server", fleet.url, "--json")
+    assert fleet.kopi("cancel", one, *to_gateway)["state"] == "ended"
+    ended = fleet.kopi("cancel", "--all", *to_gateway)
+    assert {found["run"]: found["state"] for found in ended} == dict.fromkeys(others, "ended")
+    fleet.start("pipeline-1")
+
+    fleet.submit(small_folder, tmp_path / "answers")
+    check_answers(small_folder, tmp_path / "answers")
+    assert [fleet.processed(run) for run in (one, *others)] == [0, 0, 0]
+    took = fleet.wait(
+        lambda: not any(list(fleet.home.rglob(f"*{run}*")) for run in (one, *others)), "tidy", TIDY_SECONDS
+    )
+    fleet.tell(f"tidy after another {took:.1f} s")
+
+
+def test_a_fleet_that_is_taken_down_leaves_no_process_port_lock_or_record(fleet: Fleet) -> None:
+    ports = listening(fleet.processes())
+    assert len(ports) >= len(("gateway", "postgresql", "rabbitmq"))
+
+    assert set(fleet.down()) == set(fleet.kinds)
+
+    assert fleet.processes() == []
+    assert [port for port in ports if not is_free(port)] == []
+    assert [path for name in ("*.lock", "*.pid", "lock", "nodes") for path in fleet.home.rglob(name)] == []
+
+
+def listening(processes: list[psutil.Process]) -> set[int]:
+    found = set()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            sockets = process.net_connections("tcp")
+            found |= {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
+    return found
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False

@@ -7,6 +7,7 @@ import pytest
 from chunked_sales import NAMES, NOON, Chunk, cut, plain, sales
 
 from kopitiam.contracts.questions import ANSWERS
+from kopitiam.contracts.runs import RunState
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 COALESCE = "spark.sql.adaptive.coalescePartitions.enabled"  # would make one of many small ones
@@ -54,43 +55,37 @@ def test_shards_batches_chunks_and_order_make_no_difference(make_pipeline, shuff
     assert [files == made[0] for files in made] == [True] * 4
 
 
-def too_many(number):
-    """Chunks of which each fits, and the two of a table together do not."""
+def largest(number: int = 0, times: int = 1) -> dict[str, Chunk]:
+    """Chunks whose sums just fit, once; twice is too much."""
+    payments = [(f"sale {row}", 1, None, LARGEST, NOON) for row in range(times * FITTING)]
     return {
-        "payments": Chunk(
-            "transactions", number, [(f"sale {n}", 1, None, LARGEST, NOON) for n in range(FITTING)]
-        ),
-        "profits": Chunk("transaction_items", number, [(1, 1, LARGEST, NOON)] * FITTING),
-        "quantities": Chunk("transaction_items", number, [(1, 10**17 - 1, "1", NOON)] * 50),
+        "payments": Chunk("transactions", number, payments),
+        "profits": Chunk("transaction_items", number, [(1, 1, LARGEST, NOON)] * times * FITTING),
+        "quantities": Chunk("transaction_items", number, [(1, 10**17 - 1, "1", NOON)] * times * 50),
     }
 
 
 def test_a_sum_too_large_fails_loudly_in_a_batch_or_behind_the_barrier(make_pipeline):
-    pipeline = make_pipeline(max_chunks=3)
-    behind = {what: pipeline.open() for what in too_many(0)}
+    pipeline = make_pipeline()
+    in_a_batch = [pipeline.upload([chunk]) for chunk in largest(times=2).values()]
+    behind = {what: pipeline.open() for what in largest()}
     for number in (0, 1):
         for what, run in behind.items():
-            pipeline.put(run, too_many(number)[what])
-        pipeline.step()  # so that each batch has one chunk of each run
+            pipeline.put(run, largest(number)[what])
+        pipeline.step()
     for run in behind.values():
+        assert pipeline.state(run) is RunState.OPEN
         pipeline.seal(run)
-    at_once = [
-        pipeline.upload([first, second])
-        for first, second in zip(too_many(0).values(), too_many(1).values(), strict=True)
-    ]
-    pipeline.stream.bounds = pipeline.stream.bounds.__class__((0,), 6, 1 << 30)
-    pipeline.process()
-    pipeline.finish(*behind.values())
-    for run in (*behind.values(), *at_once):
+        pipeline.finish(run)
+    for run in (*in_a_batch, *behind.values()):
         assert "overflow" in pipeline.reason(run).lower()
         assert pipeline.registry.results(run) is None
 
 
 def test_the_largest_sums_that_fit_are_exact(make_pipeline):
     pipeline = make_pipeline()
-    largest = too_many(0)
     items = Chunk("transaction_items", 0, [(1, 10**17 - 1, LARGEST, NOON)] * FITTING)
-    run = pipeline.upload([largest["payments"], items, *cut(NAMES, 10)])
+    run = pipeline.upload([largest()["payments"], items, *cut(NAMES, 10)])
     pipeline.process()
     pipeline.finish(run)
     answers = pipeline.answers(run)

@@ -1,142 +1,175 @@
-"""The worker that answers sealed runs: what the registry knows counts, and one run's trouble is its own."""
+"""A pipeline at work: what it tells the barrier, what it does when it is told, and Force End in mid-job."""
 
-import csv
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
-from pyspark.sql import SparkSession
+from chunked_sales import cut, plain, sales
+from pipelines import FOR_LONG, Pipeline, answers_in
 
-from kopitiam.contracts.questions import Questions
-from kopitiam.contracts.runs import Run, RunState
-from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import encode
-from kopitiam.pipeline.worker import Watch, Worker
-from kopitiam.registry.registry import Registry, open_registry
+from kopitiam.bus.memory import MemoryBus
+from kopitiam.contracts.messages import (
+    PROGRESS_TOPICS,
+    PROVISIONAL_QUEUE,
+    ForceEnd,
+    ProvisionalWanted,
+    TableEnd,
+    WorkerEnd,
+    WorkerStats,
+    end_topic,
+)
+from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.stages import BEFORE_BARRIER, expected_by_stage
+from kopitiam.pipeline import partials
+from kopitiam.pipeline.worker import PipelineNode, Worker
+from kopitiam.registry import Fence
+from kopitiam.supervision.coordinator import Coordination
 
-NOON = "2024-03-01 12:00:00"
-SALES = {
-    "stores": [(1, "North")],
-    "menu_items": [(1, "Latte")],
-    "users": [(7, "1990-01-01")],
-    "transactions": [("a", 1, 7, "80", NOON), ("b", 1, 7, "90.5", NOON)],
-    "transaction_items": [(1, 2, "16", NOON)],
-}
+CHUNKS = cut(sales(seed=4), rows_a_chunk=20)
+SOON_SECONDS = 40.0  # on a busy machine
+T = TypeVar("T")
 
 
-class Pipeline:
-    """A worker over a registry and a home of its own."""
-
-    def __init__(self, path: Path, spark: SparkSession, normal_form) -> None:
-        self.home, self.registry = Home(path), open_registry("sqlite", path)
-        self._normal_form = normal_form
-        session: Future[SparkSession] = Future()
-        session.set_result(spark)
-        self.on_step: Callable[[str], object] = lambda _: None
-        (path / "scratch").mkdir()
-        watch = Watch(on_step=lambda step: self.on_step(step) and None)
-        self.worker = Worker("pipeline-1", self.registry, self.home, session, path / "scratch", watch)
-
-    def put(self, run: Run, table: str, number: int, rows, is_registered: bool = True) -> Path:
-        data = encode(TABLES[table], self._normal_form(table, rows))
-        file = self.home.chunk(run.run, table, number % run.shards, number)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-        if is_registered:
-            figures = {"digest": "d", "rows": len(rows), "bytes": len(data), "rejected": 0}
-            self.registry.register_chunk(run.run, table, number, **figures)
-        return file
-
-    def sealed_run(self, shards: int = 1) -> Run:
-        """One row a chunk, and every table with its END."""
-        registry: Registry = self.registry
-        questions = Questions().to_dict()
-        run = registry.open_run(
-            questions, "", "me", idempotency_key=None, lease_seconds=60, shards=shards
-        ).run
-        for table, rows in SALES.items():
-            for number, row in enumerate(rows):
-                self.put(run, table, number, [row])
-            registry.end_table(run.run, table, len(rows), len(rows))
-        return run
-
-    def work_once(self) -> None:
-        for run in self.registry.runs_in(RunState.SEALED, RunState.FINAL):
-            self.worker._take(run)
-
-    def state(self, run: Run) -> RunState:
-        return self.registry.get_run(run.run).state
-
-    def large_sales(self, run: Run) -> list[list[str]]:
-        published = self.registry.results(run.run)
-        assert published is not None
-        path = self.home.attempt(run.run, published.attempt) / "results_query_1.csv"
-        return list(csv.reader(path.open(encoding="utf-8")))[1:]
+def eventually(look: Callable[[], T]) -> T:
+    deadline = time.monotonic() + SOON_SECONDS
+    while not (seen := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return seen
 
 
 @pytest.fixture
-def pipeline(spark, normal_form, tmp_path):
-    made = Pipeline(tmp_path, spark, normal_form)
-    yield made
-    made.registry.close()
+def bus() -> Iterator[MemoryBus]:
+    with closing(MemoryBus()) as made:
+        yield made
 
 
-def test_a_sealed_run_is_answered_and_what_led_to_it_is_gone(pipeline):
-    run = pipeline.sealed_run(shards=2)
-
-    pipeline.work_once()
-
-    assert pipeline.state(run) is RunState.DONE
-    assert pipeline.large_sales(run) == [["a", "80.0"], ["b", "90.5"]]
-    assert pipeline.home.landing_folders(run.run) == []
-    assert pipeline.registry.chunks(run.run, "transactions") == []
-
-
-def test_a_file_that_was_never_acknowledged_does_not_count(pipeline):
-    run = pipeline.sealed_run()
-    pipeline.put(run, "transactions", 2, [("c", 1, 7, "99", NOON)], is_registered=False)
-
-    pipeline.work_once()
-
-    assert [sale for sale, _ in pipeline.large_sales(run)] == ["a", "b"]
-
-
-@pytest.mark.parametrize("harm", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more PAR1")])
-def test_a_chunk_that_vanished_or_broke_fails_its_own_run_only(pipeline, harm):
-    poisoned, sound = pipeline.sealed_run(), pipeline.sealed_run()
-    harm(pipeline.home.chunk(poisoned.run, "transactions", 0, 0))
-
-    pipeline.work_once()
-
-    assert pipeline.state(poisoned) is RunState.FAILED
-    reason = pipeline.registry.get_run(poisoned.run).error or ""
-    assert reason.startswith("Spark failed: ")
-    assert "chunk-00000.parquet" in reason
-    assert "\n" not in reason
-    assert pipeline.registry.results(poisoned.run) is None
-    assert pipeline.large_sales(sound) == [["a", "80.0"], ["b", "90.5"]]
+@contextmanager
+def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[Worker]:
+    session: Future = Future()
+    session.set_result(pipeline.work.spark)
+    node = PipelineNode(
+        name=pipeline.work.pipeline,
+        registry=pipeline.registry,
+        connect=pipeline.stream.connect,
+        bus=bus,
+        home=pipeline.home,
+        session=session,
+        scratch=pipeline.finalizer.scratch,
+        checkpoint=pipeline.checkpoint,
+        bounds=pipeline.stream.bounds,
+        fence=pipeline.fence,
+    )
+    worker = Worker(node)
+    thread = threading.Thread(target=worker.work)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join()
 
 
-def test_a_run_ended_while_it_is_answered_leaves_no_answers(pipeline):
-    run = pipeline.sealed_run()
-    pipeline.on_step = lambda _: pipeline.registry.force_end(run.run, "cancelled")
+@contextmanager
+def leading(pipeline: Pipeline, bus: MemoryBus) -> Iterator[None]:
+    fence = Fence("leader", pipeline.registry.enlist("leader", "monitor-1", FOR_LONG))
+    leader = Coordination(pipeline.registry, bus, fence)
+    leader.start()
+    try:
+        yield
+    finally:
+        leader.stop()
 
-    pipeline.work_once()
 
-    assert pipeline.state(run) is RunState.ENDED
-    assert pipeline.registry.results(run.run) is None
-    assert list(pipeline.home.results(run.run).glob("attempt=*")) == []
+def tell_ends(pipeline: Pipeline, bus: MemoryBus, run: str) -> None:
+    """As the gateway does it."""
+    for table, shards in pipeline.registry.expectations(run).items():
+        told = {shard: (volume.chunks, volume.rows) for shard, volume in shards.items()}
+        bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=told))
 
 
-def test_a_run_whose_worker_died_is_taken_up_by_its_next_life(pipeline):
-    run = pipeline.sealed_run()
-    pipeline.registry.claim_final(run.run, "pipeline-1")
-    left_behind = pipeline.home.attempt(run.run, "cut-short")
-    left_behind.mkdir(parents=True)
+def test_every_shard_of_every_stage_tells_how_far_it_is_and_when_it_has_ended(make_pipeline, bus):
+    pipeline = make_pipeline(shards=3)  # of which the third has no chunk at all
+    told: list[WorkerStats | WorkerEnd] = []
+    bus.subscribe(PROGRESS_TOPICS, told.append)
+    run = pipeline.open()
+    for chunk in CHUNKS:
+        pipeline.put(run, chunk)
+    with working(pipeline, bus):
+        eventually(lambda: pipeline.positions() == pipeline.log_ends())
+        bus.send(PROVISIONAL_QUEUE, ProvisionalWanted(run=run))
+        provisional = eventually(lambda: pipeline.registry.provisional(run))
+        assert answers_in(pipeline.home.provisional(run, provisional.attempt)) == plain(CHUNKS)
+        assert all(isinstance(each, WorkerStats) and each.expected is None for each in told)
+        before_the_end = {(each.stage, each.shard): (each.processed, each.rows) for each in told}
 
-    pipeline.work_once()
+        pipeline.seal(run)
+        with leading(pipeline, bus):
+            tell_ends(pipeline, bus, run)
+            eventually(lambda: pipeline.state(run) is RunState.DONE)
+            eventually(lambda: told[-1].stage == "server_results")
 
-    assert pipeline.state(run) is RunState.DONE
-    assert not left_behind.exists()
+    due = {
+        (stage, shard): (volume.chunks, volume.rows)
+        for stage, shards in expected_by_stage(pipeline.registry.expectations(run)).items()
+        for shard, volume in shards.items()
+    }
+    assert {stage for stage, _ in due} == set(BEFORE_BARRIER)
+    assert (0, 0) in due.values()
+    assert before_the_end == {worker: figures for worker, figures in due.items() if worker[1] < 2}
+    *reports, last = told
+    ends = {
+        (each.stage, each.shard): (each.processed, each.rows)
+        for each in reports
+        if isinstance(each, WorkerEnd)
+    }
+    assert ends == due
+    for each in reports:  # absolute, and never more than there is
+        assert (each.processed, each.rows) == due[each.stage, each.shard]
+    answers = plain(CHUNKS)
+    assert pipeline.answers(run) == answers
+    count = sum(map(len, answers.values()))
+    assert last == WorkerEnd(run=run, stage="server_results", shard=0, processed=1, rows=count)
+
+
+def test_force_end_in_mid_job_stops_it_and_the_other_run_of_the_batch_is_exact(
+    make_pipeline, bus, spark, monkeypatch
+):
+    pipeline = make_pipeline()
+    ended, other = pipeline.upload(CHUNKS), pipeline.upload(CHUNKS)
+    endless = spark.range(0, 10**15, 1, 2).where("rand() < -1")
+    write, batches = partials.write, []
+
+    def write_slowly(some, target):
+        some = list(some)
+        batches.append(target)
+        if len(batches) == 1:
+            nothing = endless.selectExpr("'' AS run", "id AS store_id", "id AS half", "id AS amount")
+            some[0] = replace(some[0], tpv=some[0].tpv.unionByName(nothing))
+        write(some, target)
+
+    def is_busy():
+        tracker = spark.sparkContext.statusTracker()
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        return batches and any(stage and stage.numActiveTasks for stage in stages)
+
+    monkeypatch.setattr(partials, "write", write_slowly)
+    with working(pipeline, bus):
+        eventually(is_busy)
+        assert pipeline.positions() == {0: 0}
+
+        pipeline.registry.force_end(ended, "cancelled")
+        bus.broadcast(ForceEnd(runs=(ended,), reason="cancelled"))
+
+        eventually(lambda: pipeline.positions() == pipeline.log_ends())
+
+    assert len(batches) == 2  # the second one without the run that ended
+    assert pipeline.registry.progress(ended) == {}
+    assert not any(f"run={ended}" in file for file in pipeline.files())
+    pipeline.finish(other)
+    assert pipeline.answers(other) == plain(CHUNKS)

@@ -83,12 +83,12 @@ def monitor(
       kopi monitor --config kopitiam.toml --name monitor-1
     """
     settings = _settings(config, name, verbose, log_json)
-    from kopitiam.fleet.services import probes
+    from kopitiam.fleet.services import watches
     from kopitiam.fleet_nodes import member, run_monitor
 
     try:
         with member(settings, name, "monitor") as node:
-            run_monitor(node, config.absolute() if config else None, probes(settings))
+            run_monitor(node, config.absolute() if config else None, watches(settings))
     except Terminated:
         return
 

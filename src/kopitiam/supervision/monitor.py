@@ -52,13 +52,17 @@ _log = logging.getLogger(__name__)
 class Watch:
     """What a monitor is given by whoever composes it."""
 
-    name: str
+    place: Fence  # its own, as a node of the fleet
     nodes: NodesSection
     pace: MonitorSection
     registry: RegistryPort
     bus: BusPort
     revive: Callable[[str], None]
     services: ServiceWatch
+
+    @property
+    def name(self) -> str:
+        return self.place.name
 
 
 class Monitor:
@@ -191,12 +195,7 @@ class Monitor:
                     self._step_down()
 
     def _take_epoch(self) -> None:
-        ttl = self._watch.pace.timeout_seconds
-        try:
-            epoch = self._watch.registry.outrank(LEASE, self._my_id, self._holder, ttl)
-        except Unavailable as error:
-            _log.warning("election: %s", error)
-            epoch = None
+        epoch = self._ask_for_epoch()
         if epoch is None:
             self._act(self._bully.on_epoch_refused(None, self._steady()))
             return
@@ -205,6 +204,18 @@ class Monitor:
             self._step_down()
             self._leadership = _Leadership(self._watch, Fence(LEASE, epoch), self._now())
             _log.warning("%s leads, epoch %d", self._watch.name, epoch)
+
+    def _ask_for_epoch(self) -> int | None:
+        """One that was replaced while it stood still has the same id as its successor, and is not to take
+        the lead from it."""
+        watch = self._watch
+        try:
+            if not watch.registry.holds(watch.place.name, watch.place.epoch):
+                return None
+            return watch.registry.outrank(LEASE, self._my_id, self._holder, watch.pace.timeout_seconds)
+        except Unavailable as error:
+            _log.warning("election: %s", error)
+            return None
 
     def _step_down(self) -> None:
         if self._leadership is not None:

@@ -10,7 +10,7 @@ from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection,
 from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.fleet.nodes import Fleet, open_fleet, require_kind
 from kopitiam.fleet.programs import node_program
-from kopitiam.fleet.services import probes, service_settings, services_of
+from kopitiam.fleet.services import probes, service_settings, services_of, watches
 from kopitiam.fleet.services.addresses import kept_url, read_url, without_credentials, write_url
 from kopitiam.fleet.soundness import require_sound
 from kopitiam.landing.ownership import owned
@@ -92,6 +92,14 @@ def test_a_service_that_is_away_or_silent_or_another_does_not_answer(settings, h
         stranger.start()
         assert not wanted["postgresql"]()
         stranger.join()
+
+
+def test_a_service_that_was_stopped_on_purpose_is_not_missed(settings, home):
+    watched = watches(settings.model_copy(update={"nodes": BOTH}))
+    assert watched["rabbitmq"]()
+    home.make()
+    home.record("rabbitmq").write_text("{}")
+    assert not watched["rabbitmq"]()
 
 
 def test_before_its_first_start_a_service_does_not_answer(settings):

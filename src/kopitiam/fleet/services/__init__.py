@@ -10,7 +10,7 @@ from kopitiam.fleet.services.port import Service
 from kopitiam.fleet.services.postgresql import PostgreSQL
 from kopitiam.fleet.services.rabbitmq import RabbitMQ
 
-__all__ = ["Service", "find_service", "in_order", "probes", "service_settings", "services_of"]
+__all__ = ["Service", "find_service", "in_order", "probes", "service_settings", "services_of", "watches"]
 
 _SERVICES: dict[str, Callable[[Settings], Service]] = {  # in the order in which they are started
     "postgresql": PostgreSQL,
@@ -41,10 +41,12 @@ def service_settings(settings: Settings) -> Settings:
 
 
 def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
-    """For each service of the settings, whether it answers in its own protocol, within two seconds.
+    """For each service of the settings, whether it answers in its own protocol, within two seconds."""
+    return {service.name: service.probe for service in services_of(settings)}
 
-    One that was stopped on purpose has no record, and is not missed.
-    """
+
+def watches(settings: Settings) -> dict[str, Callable[[], bool]]:
+    """As `probes`, but one that was stopped on purpose, and so has no record, is not missed."""
     home = FleetHome(settings.home)
 
     def is_not_missed(service: Service) -> bool:

@@ -1,0 +1,132 @@
+"""The final step: provisional answers before it, one claimant, one published attempt, nothing left over."""
+
+import json
+
+import pytest
+from chunked_sales import cut, plain, sales
+from pipelines import answers_in, dying_at
+
+from kopitiam.contracts.questions import ANSWERS
+from kopitiam.contracts.runs import RunState
+from kopitiam.registry import Fence
+
+CHUNKS = cut(sales(seed=2), rows_a_chunk=20)  # in the log: names first, then sales
+PROCESSED = 5  # chunks: the names, and half of the transactions and of the items
+ORDER = [*CHUNKS[:4], CHUNKS[5], CHUNKS[4], CHUNKS[6]]
+
+
+def rows(chunks):
+    return sum(len(chunk.rows) for chunk in chunks)
+
+
+def test_provisional_answers_cover_what_was_processed_until_the_final_ones_come(make_pipeline):
+    pipeline = make_pipeline(max_chunks=PROCESSED)
+    run = pipeline.open()
+    for chunk in ORDER:
+        pipeline.put(run, chunk)
+    pipeline.step()
+    covered = {"processed": rows(ORDER[:PROCESSED]), "durable": rows(ORDER), "expected": None}
+
+    pipeline.finalizer.provide(run)
+
+    published = pipeline.registry.provisional(run)
+    folder = pipeline.home.provisional(run, published.attempt)
+    assert published.figures == covered
+    assert answers_in(folder) == plain(ORDER[:PROCESSED])
+    assert pipeline.state(run) is RunState.OPEN
+    assert json.loads((folder / "summary.json").read_text())["coverage"] == covered
+    for answer in ANSWERS.values():
+        told = json.loads((folder / answer.csv_name).with_suffix(".json").read_text())
+        assert (told["provisional"], told["coverage"]) == (True, covered)
+
+    pipeline.seal(run)
+    pipeline.process()
+    pipeline.finalizer.provide(run)
+
+    latest = pipeline.registry.provisional(run)
+    assert latest.figures == dict.fromkeys(covered, rows(ORDER))
+    assert folder.is_dir()  # somebody may be reading it
+    assert answers_in(pipeline.home.provisional(run, latest.attempt)) == plain(ORDER)
+
+    pipeline.finish(run)
+    pipeline.finalizer.provide(run)  # somebody asked too late
+
+    assert pipeline.answers(run) == plain(ORDER)
+    told = json.loads((pipeline.published(run) / "results_query_1.json").read_text())
+    assert (told["provisional"], "coverage" in told) == (False, False)
+    assert [each.name.split("=")[0] for each in pipeline.home.results(run).iterdir()] == ["attempt"]
+
+
+@pytest.fixture
+def ready(make_pipeline):
+    """A run behind its barrier, in chunks of two shards, with rows set aside."""
+    pipeline = make_pipeline(shards=2)
+    run = pipeline.upload(CHUNKS)
+    pipeline.process()
+    pipeline.registry.open_barrier(run)
+    rejected = pipeline.home.rejected(run) / "users-client.csv"
+    rejected.parent.mkdir(parents=True)
+    rejected.write_text("a bad row\n")
+    return pipeline, run
+
+
+def test_only_one_claimant_makes_the_answers(ready):
+    pipeline, run = ready
+    other = Fence("pipeline-2", pipeline.registry.enlist("pipeline-2", "another", 60))
+    assert pipeline.registry.claim_final(run, other)
+
+    assert pipeline.finalizer.finish(run) is None
+
+    assert (pipeline.state(run), pipeline.registry.results(run)) == (RunState.FINAL, None)
+    assert not pipeline.home.results(run).exists()
+    pipeline.registry.enlist("pipeline-2", "its next life", 60)  # which has claimed nothing
+    assert pipeline.finalizer.finish(run) == sum(len(answer) for answer in plain(CHUNKS).values())
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+
+def test_answers_killed_at_any_point_are_made_again_and_leave_nothing_behind(ready, make_pipeline):
+    pipeline, run = ready
+    for point in ("final.claimed", "results.written", "results.published"):
+        with dying_at(point):
+            pipeline.finalizer.finish(run)
+        pipeline = make_pipeline(shards=2)  # the next life
+    assert pipeline.state(run) is RunState.DONE
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+    assert pipeline.finalizer.finish(run) is None
+    attempt = pipeline.published(run)
+    pipeline.finalizer.clean_up(run, attempt)
+
+    files = {str(file.relative_to(pipeline.home.path)) for file in attempt.iterdir()}
+    assert pipeline.files() == files | {f"rejected/run={run}/users-client.csv"}
+    assert len(files) == 3 * len(ANSWERS) + 1
+    assert list((pipeline.home.path / "scratch").iterdir()) == []
+    for place in (pipeline.home.landing, pipeline.home.partials):
+        assert not any("run=" in str(folder) for folder in place.rglob("*"))
+    assert pipeline.registry.partials(run) == pipeline.registry.chunks(run, "transactions") == []
+
+
+def test_answers_of_a_run_that_ended_meanwhile_are_not_published(ready, monkeypatch):
+    pipeline, run = ready
+    publish = pipeline.registry.publish_results
+
+    def end_and_publish(*answers):
+        pipeline.registry.force_end(run, "cancelled")
+        publish(*answers)
+
+    monkeypatch.setattr(pipeline.registry, "publish_results", end_and_publish)
+
+    assert pipeline.finalizer.finish(run) is None
+
+    assert (pipeline.state(run), pipeline.registry.results(run)) == (RunState.ENDED, None)
+    assert not any(pipeline.home.results(run).iterdir())
+
+
+def test_a_table_that_broke_after_its_batch_fails_its_run(ready):
+    pipeline, run = ready
+    pipeline.home.chunk(run, "users", 0, 0).unlink()
+
+    assert pipeline.finalizer.finish(run) is None
+
+    assert "table=users/" in pipeline.reason(run)
+    assert not any(f"run={run}" in file for file in pipeline.files() if not file.startswith("rejected/"))

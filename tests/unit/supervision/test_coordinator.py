@@ -1,0 +1,299 @@
+"""The barrier's shell over a real registry and a real bus: by messages at once, by reconciliation at last."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from barrier_events import ends_of, reports_of
+
+from kopitiam.bus.memory import MemoryBus
+from kopitiam.contracts.batches import Batch, Processed
+from kopitiam.contracts.errors import BusUnavailable, RegistryUnavailable, StaleEpoch
+from kopitiam.contracts.messages import (
+    FINAL_QUEUE,
+    BarrierForward,
+    ForceEnd,
+    Message,
+    TableEnd,
+    WorkerStats,
+    end_topic,
+    progress_topic,
+)
+from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.tables import TABLES
+from kopitiam.registry import Fence, open_registry
+from kopitiam.supervision.coordinator import FORWARD_AGAIN_SECONDS, Coordination, Coordinator
+
+SHARDS, CHUNKS, ROWS = 2, 3, 10  # chunks of each table, rows of each chunk
+SOON_SECONDS = 5.0  # as long as a test waits for what comes at once
+FOR_LONG = 1e9
+
+
+class Clock:
+    """Stands still unless it is told to go on: nothing happens here because time passes."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Fleet:
+    """A registry, a bus, pipelines that wait for work, nodes that listen, and a leader."""
+
+    def __init__(self, path) -> None:
+        self.clock, self.bus = Clock(), MemoryBus()
+        self.registry = open_registry("sqlite", path, self.clock)
+        self.leader = self.elect("monitor-1")
+        self._forwarded: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.bus.consume(FINAL_QUEUE, self._forwarded.put)
+        self.bus.listen(self._ended.put)
+
+    def elect(self, monitor: str) -> Coordinator:
+        self.fence = Fence("leader", self.registry.enlist("leader", monitor, FOR_LONG))
+        return Coordinator(self.registry, self.bus, self.fence, self.clock)
+
+    def upload(self, is_sealed: bool = True, lease_seconds: float = FOR_LONG) -> str:
+        opened = self.registry.open_run(
+            {}, "", "me", idempotency_key=None, lease_seconds=lease_seconds, shards=SHARDS
+        )
+        run = opened.run.run
+        for table in TABLES:
+            for number in range(CHUNKS):
+                self.registry.register_chunk(run, table, number, digest="d", rows=ROWS, bytes=1, rejected=0)
+            if is_sealed:
+                self.registry.end_table(run, table, CHUNKS, CHUNKS * ROWS)
+        return run
+
+    def process(self, lost: int = 0, doubled: int = 0) -> None:
+        """All that is in the log, in one batch that counts some chunks of the last table too few or too
+        many."""
+        spans = {
+            shard: (after, self.registry.last_sequence(shard))
+            for shard, after in self.registry.positions(range(SHARDS)).items()
+        }
+        log = [chunk for shard, span in spans.items() for chunk in self.registry.read_span(shard, *span)]
+        counts = dict.fromkeys(((chunk.run, chunk.table, chunk.shard) for chunk in log), 0)
+        for chunk in log:
+            counts[chunk.run, chunk.table, chunk.shard] += 1
+        counts[log[-1].run, log[-1].table, log[-1].shard] += doubled - lost
+        processed = tuple(Processed(*key, count, count * ROWS) for key, count in counts.items())
+        self.registry.commit_batch(Batch("query", spans[0][0], spans, processed))
+
+    def tell(self, run: str) -> None:
+        """What gateways and pipelines say of a run."""
+        account = self.registry.account(run)
+        for end in ends_of(account.expected, run):
+            self.bus.publish(end_topic(end.table), end)
+        for report in reports_of(account.expected, account.processed, run):
+            self.bus.publish(progress_topic(report.stage, report.shard), report)
+
+    def state(self, run: str) -> RunState:
+        return self.registry.get_run(run).state
+
+    def forwarded(self) -> Message:
+        return self._forwarded.get(timeout=SOON_SECONDS)
+
+    def ended(self) -> Message:
+        return self._ended.get(timeout=SOON_SECONDS)
+
+    def is_quiet(self) -> bool:
+        """Nothing more has been said: what is said to itself comes after all that was said before."""
+        own = BarrierForward(run="me", epoch=0)
+        self.bus.send(FINAL_QUEUE, own)
+        self.bus.broadcast(own)
+        return self.forwarded() == self.ended() == own
+
+    @contextmanager
+    def led(self) -> Iterator[list[float]]:
+        """While a thread coordinates, which compares with the registry once and then never again."""
+        looks: list[float] = []
+        first = threading.Event()
+        reconcile = self.leader.reconcile
+
+        def look() -> None:
+            reconcile()
+            looks.append(self.clock.now)
+            first.set()
+
+        self.leader.reconcile = look
+        running = threading.Thread(target=self.leader.run)
+        running.start()
+        try:
+            assert first.wait(SOON_SECONDS)
+            yield looks
+        finally:
+            self.leader.stop()
+            running.join(SOON_SECONDS)
+        assert not running.is_alive()
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    made = Fleet(tmp_path)
+    yield made
+    made.bus.close()
+    made.registry.close()
+
+
+def test_a_barrier_opens_on_the_last_message_without_a_look_at_the_registry(fleet):
+    with fleet.led() as looks:
+        run, other = fleet.upload(), fleet.upload(is_sealed=False)
+        fleet.tell(run)
+        fleet.process()
+        assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
+        for each in (other, run, run):  # repeated ones do no harm
+            fleet.tell(each)
+        assert fleet.forwarded() == BarrierForward(run=run, epoch=fleet.fence.epoch)
+        assert (fleet.state(run), fleet.state(other)) == (RunState.FINAL, RunState.OPEN)
+        assert fleet.is_quiet()
+    assert len(looks) == 1
+
+
+def test_with_all_messages_lost_a_look_at_the_registry_finds_the_run(fleet):
+    run, other = fleet.upload(), fleet.upload()
+    fleet.leader.reconcile()
+    assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
+    fleet.process()
+    late = fleet.upload()
+
+    fleet.leader.reconcile()
+
+    assert {fleet.forwarded().run, fleet.forwarded().run} == {run, other}
+    assert [fleet.state(each) for each in (run, other, late)] == [
+        RunState.FINAL,
+        RunState.FINAL,
+        RunState.SEALED,
+    ]
+
+
+def test_a_final_run_that_nobody_finishes_is_forwarded_again(fleet):
+    run = fleet.upload()
+    fleet.process()
+    fleet.leader.reconcile()
+    assert fleet.forwarded().run == run
+    fleet.clock.now += FORWARD_AGAIN_SECONDS - 0.1
+    fleet.leader.reconcile()
+    assert fleet.is_quiet()
+    fleet.clock.now += 0.1
+    fleet.leader.reconcile()
+    assert fleet.forwarded().run == run
+
+    fleet.elect("monitor-2").reconcile()  # a new leader does not know who has heard of it
+    assert fleet.forwarded() == BarrierForward(run=run, epoch=fleet.fence.epoch)
+
+    fleet.registry.publish_results(run, "attempt", {})
+    fleet.clock.now += 2 * FORWARD_AGAIN_SECONDS
+    fleet.leader.reconcile()
+    assert fleet.is_quiet()
+
+
+def test_a_forward_that_the_bus_refused_is_made_up_for(fleet, monkeypatch):
+    run = fleet.upload()
+    fleet.process()
+    with monkeypatch.context() as broken:
+
+        def refuse(*_):
+            raise BusUnavailable("gone")
+
+        broken.setattr(fleet.bus, "send", refuse)
+        fleet.leader.reconcile()
+    assert fleet.state(run) is RunState.FINAL
+    fleet.leader.reconcile()
+    assert fleet.forwarded().run == run
+
+
+@pytest.mark.parametrize(
+    ("wrong", "figures"),
+    [
+        ({"lost": 1}, "expected 1 chunk with 10 rows, processed 0 chunks with 0 rows, and none is pending"),
+        ({"doubled": 1}, "expected 1 chunk with 10 rows, processed 2 chunks with 20 rows"),
+    ],
+    ids=["missing", "too many"],
+)
+def test_a_run_whose_figures_cannot_be_right_fails_with_them(fleet, wrong, figures):
+    run = fleet.upload()
+    fleet.process(**wrong)
+
+    fleet.leader.reconcile()
+
+    failed = fleet.registry.get_run(run)
+    last = list(TABLES)[-1]
+    assert (failed.state, failed.error) == (RunState.FAILED, f"table {last}, shard 1: {figures}")
+    assert fleet.ended() == ForceEnd(runs=(run,), reason=failed.error)
+    fleet.leader.reconcile()
+    assert fleet.is_quiet()
+
+
+def test_a_message_of_more_than_was_expected_fails_the_run_at_once(fleet):
+    with fleet.led():
+        run = fleet.upload()
+        fleet.bus.publish(
+            end_topic("users"), TableEnd(run=run, table="users", shards={0: (2, 20), 1: (1, 10)})
+        )
+        too_many = WorkerStats(run=run, stage="join_users", shard=1, expected=1, processed=2, rows=20)
+        fleet.bus.publish(progress_topic("join_users", 1), too_many)
+        told = fleet.ended()
+    assert told.runs == (run,)
+    assert (
+        "join_users, shard 1: expected 1 chunk with 10 rows, processed 2 chunks with 20 rows" in told.reason
+    )
+    assert fleet.registry.get_run(run).error == told.reason
+
+
+def test_a_leader_that_was_superseded_stops_without_effect(fleet):
+    ready, lost = fleet.upload(), fleet.upload(is_sealed=False, lease_seconds=1)
+    fleet.process()
+    fleet.elect("monitor-2")
+    with pytest.raises(StaleEpoch):
+        fleet.leader.run()
+    fleet.clock.now += 2  # now the client of the other run is lost too
+    with pytest.raises(StaleEpoch):
+        fleet.leader.reconcile()
+    assert (fleet.state(ready), fleet.state(lost)) == (RunState.SEALED, RunState.OPEN)
+    assert fleet.is_quiet()
+
+
+def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
+    fleet.upload()
+    fleet.process()
+    old = fleet.fence
+    fleet.elect("monitor-2")
+    coordination = Coordination(fleet.registry, fleet.bus, old)
+    coordination.start()
+    assert coordination.is_stale.wait(SOON_SECONDS)
+    coordination.stop()
+
+
+def test_the_run_of_a_lost_client_is_ended_and_all_nodes_hear_of_it(fleet):
+    lost = fleet.upload(is_sealed=False, lease_seconds=5)
+    sealed, alive = fleet.upload(lease_seconds=5), fleet.upload(is_sealed=False, lease_seconds=60)
+    fleet.clock.now += 5
+
+    fleet.leader.reconcile()
+
+    ended = fleet.ended()
+    assert (ended.runs, fleet.state(lost)) == ((lost,), RunState.ENDED)
+    assert ended.reason == fleet.registry.get_run(lost).error
+    assert (fleet.state(sealed), fleet.state(alive)) == (RunState.SEALED, RunState.OPEN)
+    fleet.leader.reconcile()
+    assert fleet.is_quiet()
+
+
+@pytest.mark.parametrize("call", ["barrier_views", "open_barrier"])
+def test_a_registry_that_is_away_for_a_while_is_asked_again(fleet, monkeypatch, call):
+    run = fleet.upload()
+    fleet.process()
+    with monkeypatch.context() as away:
+
+        def refuse(*_):
+            raise RegistryUnavailable("gone")
+
+        away.setattr(fleet.registry, call, refuse)
+        fleet.leader.reconcile()
+    assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
+    fleet.leader.reconcile()
+    assert fleet.forwarded().run == run

@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
-SLOW := tests/contract tests/gateway tests/spark tests/acceptance
+SLOW := tests/contract tests/gateway tests/spark tests/acceptance tests/chaos
 
 .PHONY: help setup demo test test-full check bench format clean lock
 

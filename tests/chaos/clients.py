@@ -75,12 +75,12 @@ class Trickle:
 
 @contextlib.contextmanager
 def trickling(fleet: Fleet, data: Path, out: Path) -> Iterator[Trickle]:
-    """An upload that lasts as long as the block, some of it sent when the block begins; then its answers
-    are exact."""
+    """An upload that lasts as long as the block, some of it processed when the block begins; then its
+    answers are exact."""
     client = Trickle(fleet, data)
     with ThreadPoolExecutor(1) as thread, contextlib.closing(client):
         sending = thread.submit(client.send)
-        fleet.wait(lambda: client.sent > 3 or sending.done(), "sending")
+        fleet.wait(lambda: fleet.processed(client.run) or sending.done(), "processing what is sent")
         yield client
         client.may_finish.set()
         sending.result(PATIENCE_SECONDS)

@@ -43,8 +43,8 @@ def test_a_frozen_pipeline_wakes_after_it_was_replaced_and_nothing_is_counted_tw
     with trickling(fleet, small_folder, tmp_path / "answers") as upload:
         frozen = fleet.kill("pipeline-1", signal.SIGSTOP)
         back = fleet.await_return(frozen)
-        done = fleet.processed(upload.run)
-        fleet.wait(lambda: fleet.processed(upload.run) > done, "getting on with the upload")
+        due = upload.sent
+        fleet.wait(lambda: fleet.processed(upload.run) >= due, "getting on with the upload")
         wake(fleet, frozen)
     assert not old & fleet.family("pipeline-1"), fleet.story()
     assert fleet.pid_of("pipeline-1") == back.pid, fleet.story()

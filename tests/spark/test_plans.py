@@ -1,51 +1,96 @@
 """What Spark really executes for a batch and for a final step, read from its own account of the queries."""
 
 import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from chunked_sales import cut, sales
 from pipelines import Pipeline
+from pyspark.sql import SparkSession
 
+from kopitiam.client.chunks import read_chunks
+from kopitiam.client.folder import open_folder
+from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.tables import TABLES
+from kopitiam.pipeline.partials import COLUMNS
+from oracle import plain_answers
 
-NEEDED = {  # no query reads more than this of a table
-    name: {column.name for column in table.columns} for name, table in TABLES.items()
-}
+ONE_YEAR = Questions(2024, 2024)
+
+
+@dataclass(frozen=True)
+class Query:
+    plan: str
+    jobs: int
+
+    @property
+    def scans(self) -> list[str]:
+        return re.findall(r"^\(\d+\) Scan parquet.*?(?=\n\n)", self.plan, re.MULTILINE | re.DOTALL)
+
+    @property
+    def is_write(self) -> bool:
+        return "Execute InsertIntoHadoopFsRelationCommand" in self.plan
+
+
+@dataclass(frozen=True)
+class Executed:
+    batch: list[Query]
+    final: list[Query]
 
 
 @pytest.fixture(scope="module")
-def plans(spark, tmp_path_factory) -> dict[str, list[str]]:
-    """The physical plan of every query that a batch of two runs, and then their final steps, took."""
+def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
+    """A batch with all chunks of two runs that ask differently, and the final step of the larger one."""
+    pipeline = Pipeline(spark, tmp_path_factory.mktemp("plans"))
+    with closing(pipeline.registry):
+        run = pipeline.open()
+        put_folder(pipeline, run, tiny_folder)
+        pipeline.upload(cut(sales(seed=1), rows_a_chunk=20), ONE_YEAR)
+        made = Executed(
+            queries_of(spark, pipeline.stream_all), queries_of(spark, lambda: pipeline.finish(run))
+        )
+        assert len(pipeline.committed) == 1
+        assert pipeline.answers(run) == plain_answers(tiny_folder, Questions())
+        yield made
 
-    def executed():
+
+def put_folder(pipeline: Pipeline, run: str, folder: Path) -> None:
+    with ThreadPoolExecutor(1) as workers:
+        for table in TABLES:
+            for chunk in read_chunks(open_folder(folder), table, workers, refuse, chunk_rows=3000):
+                pipeline.put_table(run, table, chunk.number, chunk.rows)
+    pipeline.seal(run)
+
+
+def refuse(row: object) -> None:
+    raise AssertionError(f"generated data has a bad row: {row}")
+
+
+def queries_of(spark: SparkSession, work: Callable[[], None]) -> list[Query]:
+    def known() -> dict[int, Query]:
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         queries = spark._jsparkSession.sharedState().statusStore().executionsList()
         return {
-            q.executionId(): q.physicalPlanDescription() for q in map(queries.apply, range(queries.size()))
+            query.executionId(): Query(query.physicalPlanDescription(), query.jobs().size())
+            for query in map(queries.apply, range(queries.size()))
         }
 
-    pipeline = Pipeline(spark, tmp_path_factory.mktemp("plans"))
-    runs = [pipeline.upload(cut(sales(seed=seed), rows_a_chunk=10)) for seed in (1, 2)]
-    before = executed()
-    assert pipeline.step()
-    after_batch = executed()
-    pipeline.finish(*runs)
-    after_all = executed()
-    pipeline.registry.close()
-    return {
-        "batch": [plan for number, plan in after_batch.items() if number not in before],
-        "final": [plan for number, plan in after_all.items() if number not in after_batch],
-    }
+    before = known()
+    work()
+    return [query for number, query in known().items() if number not in before]
 
 
-@pytest.fixture(scope="module")
-def scans(plans) -> dict[str, list[str]]:
-    """The descriptions of the scans of each table, wherever they are."""
-    found: dict[str, list[str]] = {name: [] for name in TABLES}
-    for plan in (*plans["batch"], *plans["final"]):
-        for scan in re.findall(r"^\(\d+\) Scan parquet.*?(?=\n\n)", plan, re.MULTILINE | re.DOTALL):
-            for name in set(re.findall(r"/table=(\w+)", scan)):
-                found[name].append(scan)
+def scans_of(queries: list[Query]) -> dict[str, list[str]]:
+    """By the table or the kind of partial that they read."""
+    found: dict[str, list[str]] = {}
+    for query in queries:
+        for scan in query.scans:
+            (name,) = set(re.findall(r"/(?:table|kind)=(\w+)", scan))
+            found.setdefault(name, []).append(scan)
     return found
 
 
@@ -54,59 +99,56 @@ def pushed_filters(scan: str) -> str:
     return match[1] if match else ""
 
 
-def columns_read(scan: str) -> list[str]:
+def columns_read(scan: str) -> frozenset[str]:
     (fields,) = re.findall(r"^ReadSchema: struct<(.*)>$", scan, re.MULTILINE)
-    return re.findall(r"(\w+):\w+", fields)
+    return frozenset(re.findall(r"(\w+):\w+", fields))
 
 
-def test_every_table_is_scanned(scans):
-    assert all(scans.values())
+def test_a_batch_is_one_job_that_writes_all_kinds_of_all_runs(executed):
+    (write,) = (query for query in executed.batch if query.is_write)
+    assert (write.jobs, "Exchange" in write.plan) == (1, False)  # and nothing is shuffled
+    assert [query for query in executed.batch if query.scans and not query.is_write] == []
+    assert set(scans_of(executed.batch)) == {"transactions", "transaction_items"}
 
 
-def test_a_batch_of_several_runs_is_one_write(plans):
-    assert len(plans["batch"]) == 1
-    assert "InsertIntoHadoopFsRelationCommand" in plans["batch"][0]
+def test_the_years_reach_down_into_the_parquet_files(executed):
+    asked = set()
+    for scan in (scan for scans in scans_of(executed.batch).values() for scan in scans):
+        since = re.search(r"GreaterThanOrEqual\(created_at,(\d{4})-01-01 00:00:00", pushed_filters(scan))
+        until = re.search(r"LessThan\(created_at,(\d{4})-01-01 00:00:00", pushed_filters(scan))
+        asked.add((int(since[1]), int(until[1]) - 1))
+    assert asked == {(2024, 2025), (2024, 2024)}
 
 
-def test_a_batch_shuffles_nothing(plans):
-    assert "Exchange" not in plans["batch"][0]
+def test_each_branch_of_a_batch_reads_only_the_columns_that_it_needs(executed):
+    read = {name: set(map(columns_read, scans)) for name, scans in scans_of(executed.batch).items()}
+    assert read == {
+        "transactions": {
+            frozenset({"transaction_id", "final_amount", "created_at"}),
+            frozenset({"store_id", "final_amount", "created_at"}),
+            frozenset({"store_id", "user_id", "created_at"}),
+        },
+        "transaction_items": {frozenset({"item_id", "quantity", "subtotal", "created_at"})},
+    }
 
 
-@pytest.mark.parametrize("table", ["transactions", "transaction_items"])
-def test_the_years_reach_down_into_the_parquet_files(scans, table):
-    for scan in scans[table]:
-        assert "GreaterThanOrEqual(created_at,2024-01-01" in pushed_filters(scan)
-        assert "LessThan(created_at,2026-01-01" in pushed_filters(scan)
+def test_the_final_step_reads_partials_and_names_and_no_sales(executed):
+    read = {name: set(map(columns_read, scans)) for name, scans in scans_of(executed.final).items()}
+    assert read == {kind: {frozenset(columns)} for kind, columns in COLUMNS.items()} | {
+        name: {frozenset(column.name for column in TABLES[name].columns)}
+        for name in ("stores", "menu_items", "users")
+    }
 
 
-def test_the_least_amount_and_the_known_customers_reach_down_too(scans):
-    filters = [pushed_filters(scan) for scan in scans["transactions"]]
-    assert any("GreaterThanOrEqual(final_amount,750000)" in pushed for pushed in filters)
-    assert any("IsNotNull(user_id)" in pushed for pushed in filters)
-
-
-def test_only_the_wanted_customers_are_looked_up(scans):
-    for scan in scans["users"]:
+def test_only_the_wanted_customers_are_looked_up(executed):
+    for scan in scans_of(executed.final)["users"]:
         assert re.search(r"\bIn\(user_id, \[\d+(,\d+)*\]\)|EqualTo\(user_id,", pushed_filters(scan))
 
 
-def test_only_the_columns_that_a_question_needs_are_read(scans):
-    assert {frozenset(columns_read(scan)) for scan in scans["transactions"]} == {
-        frozenset({"transaction_id", "final_amount", "created_at"}),
-        frozenset({"store_id", "final_amount", "created_at"}),
-        frozenset({"store_id", "user_id", "created_at"}),
-    }
-    for name, descriptions in scans.items():
-        for scan in descriptions:
-            assert set(columns_read(scan)) <= NEEDED[name]
-
-
-def test_the_final_step_reads_no_sales_again(plans):
-    for plan in plans["final"]:
-        assert "/table=transactions" not in plan
-        assert "/table=transaction_items" not in plan
-
-
-def test_no_row_passes_through_python_and_no_csv_is_parsed_by_spark(plans):
-    for plan in (*plans["batch"], *plans["final"]):
-        assert not re.search(r"python|pandas|mapinarrow|scan csv", plan, re.IGNORECASE)
+def test_no_row_of_the_data_passes_through_python_and_no_csv_is_parsed_by_spark(executed):
+    """The chunk log does: it is the only source that is not Parquet."""
+    for query in (*executed.batch, *executed.final):
+        assert not re.search(r"python|pandas|mapinarrow|scan csv", query.plan, re.IGNORECASE)
+    logs = [query for query in executed.batch if not query.is_write]
+    assert any("MicroBatchScan" in query.plan for query in logs)
+    assert all(re.search(r"Output \[9\]: \[shard#\d+, after#", query.plan) for query in logs)

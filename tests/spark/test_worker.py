@@ -31,7 +31,7 @@ from kopitiam.registry import Fence
 from kopitiam.supervision.coordinator import Coordination
 
 CHUNKS = cut(sales(seed=4), rows_a_chunk=20)
-SOON_SECONDS = 40.0  # on a busy machine
+SOON_SECONDS = 120.0  # on a busy machine
 T = TypeVar("T")
 
 
@@ -142,7 +142,7 @@ def test_force_end_in_mid_job_stops_it_and_the_other_run_of_the_batch_is_exact(
 ):
     pipeline = make_pipeline()
     ended, other = pipeline.upload(CHUNKS), pipeline.upload(CHUNKS)
-    endless = spark.range(0, 10**15, 1, 2).where("rand() < -1")
+    endless = spark.range(0, 10**15, 1, 2).where("xxhash64(id) = xxhash64(id + 1)")
     write, batches = partials.write, []
 
     def write_slowly(some, target):

@@ -7,6 +7,7 @@ import pytest
 
 from kopitiam.contracts.errors import StaleEpoch
 from kopitiam.registry import Fence
+from kopitiam.registry.records import ranked_holder
 
 
 def test_a_free_lease_is_given_with_its_first_epoch(registry) -> None:
@@ -38,11 +39,34 @@ def test_an_expired_lease_is_taken_over_with_a_larger_epoch(registry, clock) -> 
     assert registry.holds("leader", 2)
 
 
-def test_whoever_let_its_lease_expire_gets_a_new_epoch(registry, clock) -> None:
+def test_whoever_let_its_lease_expire_acquires_it_with_a_new_epoch(registry, clock) -> None:
     registry.acquire_lease("leader", "one", 10)
     clock.advance(10)
-    assert not registry.renew("leader", "one", 1, 10)
     assert registry.acquire_lease("leader", "one", 10) == 2
+
+
+def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed(registry, clock) -> None:
+    registry.acquire_lease("leader", "one", 10)
+    clock.advance(50)
+    assert not registry.holds("leader", 1)
+    assert registry.renew("leader", "one", 1, 10)
+    assert registry.holds("leader", 1)
+
+
+def test_a_rank_outranks_lower_ones_and_its_own_earlier_life(registry) -> None:
+    assert registry.outrank("leader", 2, "b", 10) == 1
+    assert registry.outrank("leader", 2, "b", 10) == 1
+    assert registry.outrank("leader", 1, "a", 10) is None
+    assert registry.outrank("leader", 2, "b again", 10) == 2
+    assert registry.outrank("leader", 10, "j", 10) == 3
+    assert not registry.renew("leader", ranked_holder(2, "b again"), 2, 10)
+    assert registry.renew("leader", ranked_holder(10, "j"), 3, 10)
+
+
+def test_a_lower_rank_leads_when_the_lease_of_the_higher_has_run_out(registry, clock) -> None:
+    registry.outrank("leader", 3, "c", 10)
+    clock.advance(10)
+    assert registry.outrank("leader", 1, "a", 10) == 2
 
 
 def test_a_renewed_lease_lasts(registry, clock) -> None:

@@ -166,3 +166,35 @@ def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
     assert registry.figures(run) == before
     assert registry.claim_final(run, new)
     registry.publish_results(run, "a2", {}, fence=new)
+
+
+def test_only_whoever_has_claimed_a_run_publishes_its_answers(registry, final, alive) -> None:
+    run, one, other = final(), alive("pipeline-1"), alive("pipeline-2")
+    registry.claim_final(run, one)
+    with pytest.raises(StaleEpoch, match="pipeline-2"):
+        registry.publish_results(run, "a2", {}, other)
+    registry.publish_results(run, "a1", {}, one)
+    assert registry.get_run(run).state is RunState.DONE
+
+
+def test_provisional_answers_give_way_to_later_ones_and_stop_with_the_run(registry, open_run, clock) -> None:
+    run = open_run()
+    assert registry.provisional(run) is None
+    assert registry.publish_provisional(run, "p1", {"processed": 1})
+    clock.advance(1)
+    assert registry.publish_provisional(run, "p2", {"processed": 2})
+    assert registry.provisional(run) == Published("p2", {"processed": 2}, clock())
+    registry.move(run, RunState.ENDED)
+    assert not registry.publish_provisional(run, "p3", {"processed": 3})
+    assert registry.provisional(run) == Published("p2", {"processed": 2}, clock())
+
+
+def test_runs_whose_chunks_are_not_forgotten_yet_are_found(registry, open_run, put, clock) -> None:
+    left, tidy, going = open_run(), open_run(), open_run()
+    for run in (left, tidy, going):
+        put(run, 0)
+    for run in (left, tidy):
+        registry.move(run, RunState.ENDED)
+    registry.forget_chunks(tidy)
+    clock.advance(10)
+    assert [run.run for run in registry.finished_before(clock(), with_chunks=True)] == [left]

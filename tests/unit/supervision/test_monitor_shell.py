@@ -5,6 +5,7 @@ told; a node's membership; the command that revives; and the watch over services
 import contextlib
 import itertools
 import logging
+import math
 import sys
 import threading
 import time
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from kopitiam.bus.delivery import Courier
 from kopitiam.bus.memory import MemoryBus
+from kopitiam.bus.port import Handler, Subscription
 from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.errors import ConfigError, RegistryUnavailable, StaleEpoch
 from kopitiam.contracts.messages import (
@@ -54,6 +57,33 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+class WatchedBus(MemoryBus):
+    """Tells how far those who listen to heartbeats have come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard: dict[Subscription, Message] = {}
+
+    def subscribe(self, pattern: str, handler: Handler) -> Subscription:
+        def handle(message: Message) -> None:
+            handler(message)
+            if isinstance(message, Heartbeat):
+                self._heard[subscription] = message
+
+        subscription = super().subscribe(pattern, handle)
+        return subscription
+
+    def await_heartbeats(self, now: float) -> None:
+        """All that were sent so far."""
+        last = Heartbeat(node="nobody", kind="service", epoch=0, pid=0, url=None, sent_at=now)
+        self.publish(HEARTBEAT_TOPIC, last)
+        until(lambda: all(heard == last for heard in list(self._heard.values())))
+
+    def _forget(self, courier: Courier) -> None:
+        super()._forget(courier)
+        self._heard.pop(courier, None)
+
+
 class NoServices(ServiceWatch):
     """Tells when a monitor's thread has come by."""
 
@@ -91,7 +121,7 @@ class Running:
 class World:
     def __init__(self, home: Path) -> None:
         self.clock = Clock()
-        self.bus = MemoryBus()
+        self.bus = WatchedBus()
         self.registry = open_registry("sqlite", home, self.clock)
         self.heard: list[Message] = []
         self.revived: list[str] = []
@@ -109,12 +139,12 @@ class World:
         self._monitors.pop(name).stop()
 
     def pass_time(self, seconds: float, beating: tuple[str, ...] = ()) -> None:
-        """Monitors that run also beat, unless they are told to be deaf: then nobody does."""
+        """Second by second, each with its heartbeats and a whole tick of every monitor."""
         for _ in range(int(seconds)):
             self.clock.now += 1
             for name in beating:
                 self.beat(name)
-            time.sleep(0.01)  # the bus has threads of its own
+            self.bus.await_heartbeats(self.clock())
             for monitor in self._monitors.values():
                 monitor.await_tick()
 
@@ -241,28 +271,28 @@ def test_a_leader_whose_epoch_is_over_revives_nobody(world: World) -> None:
 
 
 class Overtaken:
-    """A registry where another takes the lead as soon as it has been renewed for the last time."""
+    """A registry where, when the time has come, another takes the lead right after it was renewed."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
-        self.is_near = False
+        self._clock = clock
+        self.at = math.inf
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
 
     def renew(self, *lease: Any) -> bool:
         is_renewed = self._registry.renew(*lease)
-        if self.is_near:
+        if self._clock() >= self.at:
             self._registry.outrank(LEASE, 3, "somebody", 1e6)
         return is_renewed
 
 
 def test_a_leader_that_is_overtaken_between_looking_and_deciding_revives_nobody(world: World) -> None:
-    registry = Overtaken(world.registry)
+    registry = Overtaken(world.registry, world.clock)
     world.start("monitor-1", registry)
-    world.pass_time_until(world.leader, ("monitor-1",))
-    world.pass_time(TIMEOUT - 2, ("monitor-1",))
-    registry.is_near = True
+    world.pass_time_until(lambda: "pipeline-1" in world.nodes(), ("monitor-1",))
+    registry.at = world.nodes()["pipeline-1"].since + TIMEOUT
     world.pass_time(3 * TIMEOUT, ("monitor-1",))
     assert world.registry.holds(LEASE, 2)
     assert world.revived == []
@@ -303,7 +333,7 @@ def test_a_monitor_that_does_not_hear_itself_judges_nobody(world: World) -> None
     world.pass_time_until(world.leader)
     world.pass_time(5 * TIMEOUT)
     assert world.revived == []
-    world.pass_time(TIMEOUT, ("monitor-3",))
+    world.pass_time_until(lambda: len(world.revived) >= len(EVERYBODY) - 1, ("monitor-3",))
     assert sorted(world.revived) == sorted(name for name in EVERYBODY if name != "monitor-3")
 
 

@@ -28,7 +28,7 @@ from kopitiam.verification import verify
 
 OF_PIPELINE = [point for point in POINTS if not point.startswith("chunk.")]
 ALWAYS = ["batch.written", "batch.committed", "barrier.opened", "results.published"]
-SEED = 29
+SEED = 48
 CHAIN_SECONDS = 2400  # all lives together, on a machine that has other things to do
 SETTINGS = SMALL_BATCHES | {"KOPI_GATEWAY__LEASE_SECONDS": str(CHAIN_SECONDS)}
 CHUNK_ROWS = 200
@@ -38,15 +38,15 @@ CROWDED_CHUNK_ROWS = 10
 
 
 def chosen_points() -> list[str]:
-    """In an order of their own, so that a life may die over what the life before it left."""
+    """In any order, so that a life may die over what the life before it left.
+
+    The first batch of a new checkpoint is a case of its own: nobody has written down where it began.
+    """
     chance = random.Random(SEED)
     if os.environ.get("KOPI_TEST_FULL"):
-        points = list(OF_PIPELINE)
-    else:
-        others = [point for point in OF_PIPELINE if point not in ALWAYS]
-        points = [*ALWAYS, chance.choice(others)]
-    chance.shuffle(points)
-    return points
+        return ["batch.committed", *chance.sample(OF_PIPELINE, len(OF_PIPELINE))]
+    others = [point for point in OF_PIPELINE if point not in ALWAYS]
+    return chance.sample([*ALWAYS, chance.choice(others)], len(ALWAYS) + 1)
 
 
 @pytest.fixture
@@ -62,12 +62,13 @@ class Sender:
     def __init__(self, point: str, folder: Path, seed: int) -> None:
         is_crowded = point.startswith("merge.")
         self.point = point
+        self.label = folder.name
         self.chunk_rows = CROWDED_CHUNK_ROWS if is_crowded else CHUNK_ROWS
         self.sales: Sales = make_sales(folder, seed, CROWDED if is_crowded else FEW)
         self.out = folder / "answers"
 
     def work(self, client: FolderClient) -> str:
-        run = client.send(self.sales, self.chunk_rows, label=self.point)
+        run = client.send(self.sales, self.chunk_rows, label=self.label)
         client.fetch(run, self.out)
         return run
 
@@ -78,7 +79,7 @@ class Sender:
         assert verify(sales.folder, self.out).differences == ()
         status = service.status(run)
         chunks = sales.chunks(self.chunk_rows)
-        assert (status["state"], status["label"]) == ("done", self.point)
+        assert (status["state"], status["label"]) == ("done", self.label)
         assert status["stages"] == stages_of(chunks, sales.answers)
         assert {name: (table["chunks"], table["rows"]) for name, table in status["tables"].items()} == {
             name: (len(rows), sum(rows)) for name, rows in chunks.items()
@@ -92,7 +93,7 @@ def test_a_service_killed_at_any_point_of_the_pipeline_answers_every_run_exactly
     service: Service, tmp_path: Path
 ) -> None:
     points = chosen_points()
-    senders = [Sender(point, tmp_path / point, seed) for seed, point in enumerate(points)]
+    senders = [Sender(point, tmp_path / f"{n}-{point}", seed=n) for n, point in enumerate(points)]
     with ThreadPoolExecutor(len(senders)) as threads, closing(FolderClient(service, CHAIN_SECONDS)) as client:
         working: list[Future[str]] = []
         for sender in senders:

@@ -286,6 +286,8 @@ class Fleet:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self._bury()
+        if "registry" in vars(self):
+            self.registry.close()
 
     def _popen(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

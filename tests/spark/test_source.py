@@ -10,6 +10,8 @@ from chunked_sales import Chunk
 from pipelines import LOG_ROW
 from pyspark import cloudpickle
 
+from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.questions import Questions
 from kopitiam.pipeline.source import NAME, ChunkLogReader, Descriptors, LogBounds, chunk_log
 from kopitiam.registry import open_registry
@@ -55,8 +57,8 @@ def log(tmp_path):
     made.registry.close()
 
 
-def batches(reader: ChunkLogReader) -> list[Descriptors]:
-    """Everything up to the end of the log, checked to be what a repeated batch would read again."""
+def batches(log: Log, reader: ChunkLogReader) -> list[Descriptors]:
+    """Everything up to the end of the log, each batch committed; repeated, it would read the same again."""
     found, start = [], reader.initialOffset()
     while True:
         rows, end = reader.read(start)
@@ -66,6 +68,7 @@ def batches(reader: ChunkLogReader) -> list[Descriptors]:
             assert rows == []
             return found
         found.append(Descriptors.of_rows([LOG_ROW(*row) for row in rows]))
+        log.registry.commit_batch(Batch("query", sum(end.values()), found[-1].spans))
         start = end
 
 
@@ -86,7 +89,7 @@ def numbers(batch: Descriptors) -> list[int]:
 )
 def test_a_batch_takes_as_many_chunks_and_bytes_as_allowed_in_their_order(log, bounds, sizes):
     log.add(10)
-    found = batches(log.reader(**bounds))
+    found = batches(log, log.reader(**bounds))
     assert [len(batch.chunks) for batch in found] == sizes
     assert [number for batch in found for number in numbers(batch)] == list(range(10))
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
@@ -95,7 +98,7 @@ def test_a_batch_takes_as_many_chunks_and_bytes_as_allowed_in_their_order(log, b
 
 def test_shards_share_a_batch_and_one_that_is_empty_takes_no_part(log):
     log.add(7, shards=2)  # four in shard 0, three in shard 1, none in shard 2
-    found = batches(log.reader(shards=3, max_chunks=6))
+    found = batches(log, log.reader(shards=3, max_chunks=6))
     assert [batch.spans for batch in found] == [{0: (0, 2), 1: (0, 2)}, {0: (2, 4), 1: (2, 3)}]
     assert [numbers(batch) for batch in found] == [[0, 2, 1, 3], [4, 6, 5]]
     assert {(chunk.shard, chunk.number % 2) for batch in found for chunk in batch.chunks} == {(0, 0), (1, 1)}
@@ -106,22 +109,30 @@ def test_what_comes_after_the_start_waits_for_the_next_time(log):
     reader = log.reader(max_chunks=2)
     reader.prepareForTriggerAvailableNow()
     log.grow(run, range(3, 9))
-    assert [numbers(batch) for batch in batches(reader)] == [[0, 1], [2]]
-    assert [numbers(batch) for batch in batches(log.reader())] == [list(range(9))]
+    assert [numbers(batch) for batch in batches(log, reader)] == [[0, 1], [2]]
+    assert [numbers(batch) for batch in batches(log, log.reader())] == [list(range(3, 9))]
 
 
 def test_holes_of_forgotten_runs_are_passed_over(log):
     """Also a batch of nothing but holes, after which nothing would come."""
     first, second = log.add(3), log.add(2)
     log.forget(first)
-    (only,) = batches(log.reader(max_chunks=2))
+    (only,) = batches(log, log.reader(max_chunks=2))
     assert (only.spans, {chunk.run for chunk in only.chunks}) == ({0: (0, 5)}, {second})
-    log.forget(second)
-    (hollow,) = batches(log.reader(max_chunks=2))
-    assert hollow == Descriptors({0: (0, 5)}, ())
-    third = log.add(1)
-    (last,) = batches(log.reader(max_chunks=1))
-    assert (last.spans, {chunk.run for chunk in last.chunks}) == ({0: (0, 6)}, {third})
+    log.forget(log.add(2))
+    (hollow,) = batches(log, log.reader(max_chunks=1))
+    assert hollow == Descriptors({0: (5, 7)}, ())
+    last = log.add(1)
+    log.forget(log.add(1))
+    (final,) = batches(log, log.reader(max_chunks=1))
+    assert (final.spans, {chunk.run for chunk in final.chunks}) == ({0: (7, 9)}, {last})
+
+
+def test_a_reader_does_not_wait_where_the_registry_has_not_been(log):
+    """As after a backup of the registry was restored: nothing would ever come from there."""
+    log.add(3)
+    with pytest.raises(ForeignCheckpoint, match="has not reached"):
+        log.reader().read({"0": 3})
 
 
 def test_a_reader_is_small_to_send(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socketserver
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -64,10 +65,16 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
         except TimeoutError:
             pass
         finally:
+            # A killed JVM breaks off what it was saying, and pyspark's servers would mourn on the terminal.
+            socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
             while not coming.done():  # a JVM may be born after the first try
                 _kill(workspace)
                 wait([coming], timeout=_KILL_AGAIN_SECONDS)
             _kill(workspace)
+
+
+def _say_nothing(_server: object, _request: object, _client: object) -> None:
+    pass
 
 
 def _start(options: SparkOptions, workspace: Path) -> SparkSession:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.messages import PROVISIONAL_QUEUE, ProvisionalWanted
-from kopitiam.contracts.runs import Run
+from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.problems import Refusal
 
@@ -21,7 +21,8 @@ def provisional_answers(gateway: Gateway, run: Run, pause: Callable[[float], Non
     is_asked = False
     while True:
         made = gateway.registry.provisional(run.run)
-        if made is not None and made.figures["processed"] >= wanted:
+        is_known = run.state is RunState.OPEN or (made is not None and made.figures["expected"] is not None)
+        if made is not None and is_known and made.figures["processed"] >= wanted:
             return gateway.home.provisional(run.run, made.attempt)
         if not is_asked:
             gateway.bus.send(PROVISIONAL_QUEUE, ProvisionalWanted(run=run.run))

@@ -31,5 +31,7 @@ def set_up_logs(node: str, *, is_verbose: bool, as_json: bool) -> None:
         )
     )
     logging.basicConfig(level=logging.INFO if is_verbose else logging.WARNING, handlers=[handler], force=True)
-    for noisy in ("py4j", "pika", "alembic", "uvicorn"):
+    for noisy in ("pika", "alembic", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    # py4j logs each error that it also raises, and a JVM that was killed on purpose is one.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

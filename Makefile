@@ -1,9 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
-SLOW := tests/contract tests/gateway tests/spark tests/acceptance tests/chaos
+# Long groups first, so that both workers end together.
+SLOW := tests/chaos tests/spark tests/browser tests/acceptance tests/gateway tests/contract
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: help setup demo test test-full check bench format clean lock
+.PHONY: help setup demo test test-full check bench screenshots charts format clean lock
 
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,20 +35,26 @@ demo: .venv/ready  ## Generate data, analyze it, verify the answers
 	@echo "The answers are in demo/answers; the data they are about is in demo/data."
 
 test: check  ## All tests, slow matrices sampled
-	$(BIN)/pytest $(SLOW)
+	$(PYTEST) $(SLOW)
 
 test-full: check  ## All tests, slow matrices in full
-	KOPI_TEST_FULL=1 $(BIN)/pytest $(SLOW)
+	KOPI_TEST_FULL=1 $(PYTEST) $(SLOW)
 
 check: .venv/ready-dev  ## Lint, types, import rules, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/unit
+	$(PYTEST) tests/unit
 
 bench: .venv/ready-dev  ## Ratios against other engines; SCALE=1 for the full size
 	$(BIN)/kopi bench --scale $(SCALE)
+
+screenshots: .venv/ready-dev  ## The pictures of the dashboard in docs/screenshots
+	PYTHONPATH=tests:tests/browser $(BIN)/python tests/browser/take_screenshots.py docs/screenshots
+
+charts:  ## Fetch the chart library of the package again; needs Node.js
+	src/kopitiam/results/charts/vendor/renew.sh
 
 format: .venv/ready-dev  ## Format the code
 	$(BIN)/ruff check --fix .

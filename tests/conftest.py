@@ -26,6 +26,14 @@ settings.register_profile("default", deadline=None, max_examples=60)
 settings.load_profile("default")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What goes to one worker: a module, or all modules that share the Spark session or the fleet."""
+    for item in items:
+        folder, name = item.path.parent.name, item.path.name
+        is_shared = folder == "spark" or (folder == "chaos" and name.startswith("test_fleet_"))
+        item.add_marker(pytest.mark.xdist_group(folder if is_shared else str(item.path)))
+
+
 @pytest.fixture(scope="session")
 def real_sample() -> Path:
     """The folder with `input` and `expected`; without it a test is skipped, but fails where CI is set."""

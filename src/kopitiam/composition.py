@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
-from kopitiam.landing.layout import Home
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.worker import PipelineNode
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.registry.registry import connect_registry
+from kopitiam.storage.open import hadoop_conf, open_storage
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def pipeline_node(
         registry=registry,
         connect=functools.partial(connect_registry, settings.registry.url, settings.home),
         bus=bus,
-        home=Home(settings.home),
+        storage=open_storage(settings),
+        hadoop=hadoop_conf(settings),
         session=workplace.session,
         scratch=workplace.scratch,
         checkpoint=workplace.checkpoint,

@@ -14,6 +14,7 @@ from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry.port import RegistryPort
 from kopitiam.service import service
+from kopitiam.storage.open import passing_storage
 
 
 @contextlib.contextmanager
@@ -21,8 +22,10 @@ def private_service(
     settings: Settings, session: Future[SparkSession], home: Path, scratch: Path
 ) -> Iterator[Client]:
     token = secrets.token_urlsafe()
+    private = settings.privately(home, token)
     with (
-        service(settings.privately(home, token), session, scratch) as served,
+        passing_storage(private),
+        service(private, session, scratch) as served,
         Client(served.url, token) as client,
     ):
         served.trouble.add_done_callback(lambda trouble: _give_up(served.registry, trouble))

@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.messages import NodeKind
+from kopitiam.fleet.readiness import ready_mark
+from kopitiam.fleet.roster import Roster
 from kopitiam.landing.layout import Home
 from kopitiam.landing.ownership import shared
 from kopitiam.registry.port import RegistryPort
@@ -87,6 +90,7 @@ def run_pipeline(
     node: Member, shards: tuple[int, ...], session: "Future[SparkSession]", scratch: Path
 ) -> None:
     from kopitiam.composition import Workplace, pipeline_node  # noqa: PLC0415
+    from kopitiam.pipeline.executors import LOST_SECONDS, is_cluster, patience_with, watch_over  # noqa: PLC0415
     from kopitiam.pipeline.worker import Worker  # noqa: PLC0415
 
     fence = node.membership.fence
@@ -95,26 +99,31 @@ def run_pipeline(
     worker = Worker(made)
     with working(worker.work, stop=[worker.stop], trouble=node.trouble):
         node.membership.start()
-        session.result()
+        spark = session.result()
+        ready_mark(node.settings.home, fence.name, os.getpid()).touch()
+        on = node.settings.spark
+        if is_cluster(on.master):
+            watch_over(spark, node.trouble, max(LOST_SECONDS, patience_with(on.master, on.patience_seconds)))
         node.trouble.result()
 
 
-def run_monitor(node: Member, config: Path | None, probes: Mapping[str, Callable[[], bool]]) -> None:
+def run_monitor(node: Member, config: Path | None) -> None:
     from kopitiam.supervision.monitor import Monitor, Watch  # noqa: PLC0415
     from kopitiam.supervision.reviver import Reviver  # noqa: PLC0415
     from kopitiam.supervision.services import ServiceWatch  # noqa: PLC0415
 
     place, nodes, pace = node.membership.fence, node.settings.nodes, node.settings.monitor
+    roster = Roster(config, node.settings)
     reviver = Reviver(pace.revive, config, lambda revived: monitor.on_revived(revived))  # noqa: PLW0108 - made below
     below = len(nodes.monitors) - nodes.monitors.index(place.name) - 1
     services = ServiceWatch(
-        probes,
+        roster.probes,
         reviver.revive,
         every_seconds=pace.heartbeat_seconds,
         patience_seconds=below * 3 * pace.heartbeat_seconds,
         revive_limit=pace.revive_limit,
     )
-    monitor = Monitor(Watch(place, nodes, pace, node.registry, node.bus, reviver.revive, services))
+    monitor = Monitor(Watch(place, roster.nodes, pace, node.registry, node.bus, reviver.revive, services))
     with working(monitor.run, stop=[monitor.stop, reviver.close], trouble=node.trouble):
         node.membership.start()
         node.trouble.result()
@@ -123,17 +132,28 @@ def run_monitor(node: Member, config: Path | None, probes: Mapping[str, Callable
 @contextlib.contextmanager
 def own_scratch(home: Path, name: str) -> Iterator[Path]:
     """A folder of this process alone; those of lives that are gone are removed."""
-    parent = home / "scratch" / name
-    parent.mkdir(parents=True, exist_ok=True)
-    for left in parent.iterdir():
+    scratch = ready_mark(home, name, os.getpid()).parent
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    for left in scratch.parent.iterdir():
         if not (left.name.isdigit() and psutil.pid_exists(int(left.name))):
             shutil.rmtree(left, ignore_errors=True)
-    scratch = parent / str(psutil.Process().pid)
     scratch.mkdir(exist_ok=True)
     try:
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def take_cores_over(scratch: Path) -> None:
+    """An earlier life of this node that stands still keeps the cores that a cluster gave it: its Spark ends
+    here. It finds out by itself that it was replaced, should it ever wake up."""
+    for other in scratch.parent.iterdir():
+        if other == scratch:
+            continue
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(int(other.name)).children(recursive=True):
+                if any(str(other) in word for word in child.cmdline()):
+                    child.kill()
 
 
 def _checkpoint(home: Path, shards: tuple[int, ...], name: str, epoch: int) -> Path:

@@ -50,7 +50,9 @@ def service(settings: Settings, session: Future[SparkSession], scratch: Path) ->
         contextlib.closing(MemoryBus()) as bus,
     ):
         gateway = open_gateway(GATEWAY, settings, registry, bus)
-        fence, shards = _enlisted(registry, PIPELINE), range(settings.pipeline.shards)
+        # Runs that an earlier life took on end with the shards that they began with.
+        shards = range(max(settings.pipeline.shards, registry.most_shards()))
+        fence = _enlisted(registry, PIPELINE)
         checkpoint = Home(settings.home).checkpoint(PIPELINE, shards)
         workplace = Workplace(session, scratch, checkpoint)
         worker = Worker(pipeline_node(settings, shards, registry, bus, fence=fence, workplace=workplace))

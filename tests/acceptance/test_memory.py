@@ -14,7 +14,8 @@ from pathlib import Path
 from kopitiam.client.chunks import in_order, read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.writer import encode, replace_file
+from kopitiam.landing.writer import encode
+from kopitiam.storage.files import replace_file
 
 folder, landing = open_folder(Path(sys.argv[1])), Path(sys.argv[2])
 

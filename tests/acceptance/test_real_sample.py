@@ -2,8 +2,10 @@
 
 import csv
 import json
+import re
 from collections import Counter
 from decimal import Decimal
+from html import unescape
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -139,4 +141,31 @@ def test_nothing_but_the_answers_is_said_when_nobody_watches(analyzed):
 def test_the_answer_folder_holds_exactly_the_promised_files(out):
     stems = [Path(answer.csv_name).stem for answer in ANSWERS.values()]
     expected = {f"{stem}.{form}" for stem in stems for form in ("csv", "json", "parquet")}
-    assert {file.name for file in out.iterdir()} == expected | {"summary.json"}
+    assert {file.name for file in out.iterdir()} == expected | {"summary.json", "report.html"}
+
+
+def test_the_report_has_the_figures_of_the_answers(out, answers):
+    rows = _cells((out / "report.html").read_text(encoding="utf-8"))
+    shown = {tuple(row) for row in rows}
+    for month, item, quantity in answers["2_1"]:
+        assert (month, item, f"{int(quantity):,}") in shown
+    for month, item, profit in answers["2_2"]:
+        assert (month, item, _ringgit(profit)) in shown
+    for _, store, tpv in answers["3"]:
+        assert (store, _ringgit(tpv)) in shown
+    assert Counter(row[:2] for row in map(tuple, rows) if len(row) == 4 and row[2] in "123") >= Counter(
+        answers["4"]
+    )
+    largest = max(answers["1"], key=lambda row: Decimal(row[1]))
+    assert (largest[0], _ringgit(largest[1])) in shown
+
+
+def _cells(html: str) -> list[list[str]]:
+    """What stands in the tables of a page."""
+    bodies = re.findall(r"<tr>(.*?)</tr>", html)
+    return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", body)] for body in bodies]
+
+
+def _ringgit(amount: str) -> str:
+    whole, decimals = amount.split(".")
+    return f"RM {int(whole):,}.{decimals.ljust(2, '0')}"

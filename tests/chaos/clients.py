@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from fleets import PATIENCE_SECONDS, Fleet
 
+from kopitiam.chaos.clients import Crowd, Folder, SubmittingClient
 from kopitiam.client.calls import Calls
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.client import RunHandle
@@ -38,10 +38,10 @@ class Trickle:
     """A run that is sent in small chunks, one at a time and in no order; the last one is held back until
     the client may finish."""
 
-    def __init__(self, fleet: Fleet, data: Path) -> None:
+    def __init__(self, fleet: Fleet, data: Path, url: str | None = None) -> None:
         self.may_finish = threading.Event()
         self.sent = 0
-        self._transport = Transport(fleet.url, patience_seconds=PATIENCE_SECONDS)
+        self._transport = Transport(url or fleet.url, patience_seconds=PATIENCE_SECONDS)
         self._calls = Calls(self._transport)
         self._pieces = _pieces(data)
         self.run = self._calls.open_run(OpenRun(label="trickle", idempotency_key=uuid.uuid4().hex)).run
@@ -89,31 +89,36 @@ def trickling(fleet: Fleet, data: Path, out: Path) -> Iterator[Trickle]:
 
 
 @contextlib.contextmanager
-def submitting(fleet: Fleet, data: Path, out: Path) -> Iterator[list[str]]:
+def submitting(fleet: Fleet, data: Path) -> Iterator[list[str]]:
     """Small runs, one after the other while the block lasts, with exact answers each; their ids."""
-    stopping = threading.Event()
     runs: list[str] = []
-
-    def work() -> None:
-        for number in count():
-            folder = out / str(number)
-            runs.append(fleet.submit(data, folder))
-            check_answers(data, folder)
-            if stopping.is_set():
-                return
-
-    with ThreadPoolExecutor(1) as thread:
-        working = thread.submit(work)
-        try:
-            yield runs
-        finally:
-            stopping.set()
-        working.result(2 * PATIENCE_SECONDS)
+    transport = Transport(fleet.url, patience_seconds=PATIENCE_SECONDS)
+    folder = Folder(data, rows_of(data))
+    client = SubmittingClient(
+        1, folder, transport, fleet.registry, PATIENCE_SECONDS, lambda outcome: runs.append(str(outcome.run))
+    )
+    crowd = Crowd([client])
+    crowd.start()
+    try:
+        yield runs
+        crowd.finish(2 * PATIENCE_SECONDS)
+    finally:
+        crowd.leave()
+    assert crowd.ended == 1, fleet.story()
+    assert [outcome.complaint for outcome in crowd.outcomes if not outcome.is_exact] == [], fleet.story()
 
 
 def check_answers(data: Path, out: Path) -> None:
     report = verify(data, out)
     assert report.is_equal, report.differences
+
+
+def rows_of(data: Path) -> dict[str, int]:
+    """By table, as a person would count them."""
+    return {
+        folder.name: sum(len(file.read_text(encoding="utf-8").splitlines()) - 1 for file in folder.iterdir())
+        for folder in data.iterdir()
+    }
 
 
 def _pieces(data: Path) -> list[Piece]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from fleets import Fleet, adopting
-from witness import Witness
 
+from kopitiam.chaos.witness import Witness
 from kopitiam.synthetic import generate
 from rabbitmq_server import ensure_installed
 
@@ -46,7 +46,7 @@ def fleet(house: Fleet) -> Iterator[Fleet]:
 
 @pytest.fixture
 def witness(fleet: Fleet) -> Iterator[Witness]:
-    with Witness(fleet) as watching:
+    with Witness(fleet.settings) as watching:
         yield watching
 
 

@@ -19,16 +19,15 @@ from typing import Any
 import psutil
 
 from kopitiam.bus.private_broker import free_port
+from kopitiam.chaos.victims import Loss, Victims
 from kopitiam.client.client import Client
 from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.errors import KopitiamError, Unavailable
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.fleet.families import is_alive
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.processes import family_of
-from kopitiam.fleet.records import read_record
-from kopitiam.fleet.services import probes, service_settings
+from kopitiam.fleet.nodes import open_fleet
+from kopitiam.fleet.services import service_settings
 from kopitiam.registry.registry import Registry, connect_registry
 
 KOPI = Path(sys.executable).with_name("kopi")
@@ -62,13 +61,6 @@ def adopting() -> Iterator[None]:
         yield
     finally:
         prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class Loss:
-    name: str
-    pid: int
-    at: float
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ class Fleet:
 
     def start(self, *names: str) -> None:
         """All at once."""
-        commands = [self._popen("node", "start", name, "--config", str(self.config)) for name in names]
+        commands = [self.start_command("node", "start", name, "--config", str(self.config)) for name in names]
         for command in commands:
             _, words = command.communicate(timeout=_COMMAND_SECONDS)
             assert command.returncode == 0, words
@@ -126,7 +118,7 @@ class Fleet:
 
     def kopi(self, *words: str) -> Any:
         """What a command of the kind that shows JSON says."""
-        command = self._popen(*words)
+        command = self.start_command(*words)
         shown, complaint = command.communicate(timeout=_COMMAND_SECONDS)
         assert (command.returncode, complaint) == (0, ""), complaint
         return json.loads(shown)
@@ -139,12 +131,24 @@ class Fleet:
             run.download(out)
         return run.id
 
+    @contextlib.contextmanager
+    def edited(self, *changes: tuple[str, str]) -> Iterator[None]:
+        """With this in the place of that in the settings file, as if by a person's editor."""
+        before = self.config.read_text()
+        after = before
+        for this, that in changes:
+            assert this in after
+            after = after.replace(this, that)
+        try:
+            self._rewrite(after)
+            yield
+        finally:
+            self._rewrite(before)
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> Loss:
         """The node's own process only, not its children."""
-        pid = self.pid_of(name)
-        assert pid is not None, f"{name} does not run: {self.story()}"
-        os.kill(pid, number)
-        return Loss(name, pid, time.monotonic())
+        assert self.pid_of(name) is not None, f"{name} does not run: {self.story()}"
+        return self.victims.hurt(name, number, alone=True)
 
     # -- how it is
 
@@ -156,6 +160,10 @@ class Fleet:
     def settings(self) -> Settings:
         """With the addresses of the services, which were started before."""
         return service_settings(load_settings(self.config))
+
+    @cached_property
+    def victims(self) -> Victims:
+        return Victims(open_fleet(self.config))
 
     @cached_property
     def registry(self) -> Registry:
@@ -173,12 +181,10 @@ class Fleet:
 
     def pid_of(self, name: str) -> int | None:
         """Of the process that stands for the node now, if it lives; a frozen one lives."""
-        record = read_record(self._places, name)
-        process = record.process() if record else None
-        if process is None or not is_alive(process.pid):
-            return None
-        self._met.add(process.pid)
-        return process.pid
+        pid = self.victims.pid_of(name)
+        if pid is not None:
+            self._met.add(pid)
+        return pid
 
     def pids(self) -> dict[str, int | None]:
         return {name: self.pid_of(name) for name in self.kinds}
@@ -191,7 +197,7 @@ class Fleet:
         return 0
 
     def family(self, name: str) -> set[int]:
-        return {process.pid for process in family_of(self._places, name)}
+        return {process.pid for process in self.victims.family(name)}
 
     def log(self, name: str) -> str:
         return self._places.log(name).read_text(encoding="utf-8", errors="replace")
@@ -207,28 +213,10 @@ class Fleet:
                     found.append(process)
         return found
 
-    def is_back(self, name: str, after: int) -> bool:
-        pid = self.pid_of(name)
-        if pid in (None, after):
-            return False
-        if self.kinds[name] == "service":
-            return probes(self.settings)[name]()
-        node = self.nodes().get(name)
-        return node is not None and (node.state, node.pid) == ("alive", pid)
-
     def is_whole(self) -> bool:
         """Every node lives, and the one leader is the monitor with the highest id."""
-        nodes, pids = self.nodes(), self.pids()
-        has_leader = [name for name, node in nodes.items() if node.leader] == [
-            self.settings.nodes.monitors[-1]
-        ]
-        return has_leader and all(
-            pids[name] is not None
-            and name in nodes
-            and nodes[name].state == "alive"
-            and (kind == "service" or nodes[name].pid == pids[name])
-            for name, kind in self.kinds.items()
-        )
+        self.pids()  # or new ones would not be met
+        return self.leaders() == [self.settings.nodes.monitors[-1]] and not self.victims.ailing(self.nodes())
 
     # -- waiting for it
 
@@ -246,15 +234,10 @@ class Fleet:
 
     def await_return(self, loss: Loss) -> Return:
         """Of a node that nobody brings back but the monitors."""
-        name, pid = loss.name, loss.pid
-
-        def is_detected() -> bool:
-            node = self.nodes().get(name)
-            return self.pid_of(name) not in (None, pid) or (node is not None and node.state == "dead")
-
-        self.wait(is_detected, f"aware that {name} is dead")
+        name = loss.name
+        self.wait(lambda: self.victims.is_noticed(loss, self.nodes()), f"aware that {name} is dead")
         detected = time.monotonic() - loss.at
-        self.wait(lambda: self.is_back(name, after=pid), f"reviving {name}")
+        self.wait(lambda: self.victims.is_replaced(loss, self.nodes()), f"reviving {name}")
         new = self.pid_of(name)
         assert new is not None
         back = Return(name, new, detected, time.monotonic() - loss.at)
@@ -289,7 +272,7 @@ class Fleet:
         if "registry" in vars(self):
             self.registry.close()
 
-    def _popen(self, *words: str) -> subprocess.Popen[str]:
+    def start_command(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [KOPI, *words],
             env=self._environment,
@@ -299,6 +282,11 @@ class Fleet:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def _rewrite(self, text: str) -> None:
+        self.config.write_text(text)
+        for known in ("kinds", "settings", "victims"):
+            vars(self).pop(known, None)
 
     def _bury(self) -> None:
         for pid in self._met - self._ended.keys():

@@ -15,7 +15,7 @@ import psutil
 from gateway_client import GatewayClient, eventually
 
 from kopitiam.bus.memory import MemoryBus
-from kopitiam.contracts.config import GatewaySection, PipelineSection, Settings
+from kopitiam.contracts.config import GatewaySection, PipelineSection, Settings, StorageSection
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.server import serving
@@ -31,10 +31,19 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, shards: int = 1, name: str = "gateway-1", **limits: Any) -> Iterator[Served]:
+def served(
+    home: Path,
+    shards: int = 1,
+    name: str = "gateway-1",
+    *,
+    storage: StorageSection = StorageSection(),  # noqa: B008 - frozen
+    registry_home: Path | None = None,
+    **limits: Any,
+) -> Iterator[Served]:
+    """With a registry elsewhere, it is a gateway on another machine."""
     section = GatewaySection(listen="127.0.0.1:0", **limits)
-    settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards))
-    with closing(open_registry("sqlite", home)) as registry, closing(MemoryBus()) as bus:
+    settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards), storage=storage)
+    with closing(open_registry("sqlite", registry_home or home)) as registry, closing(MemoryBus()) as bus:
         gateway = open_gateway(name, settings, registry, bus)
         try:
             with serving(gateway) as url:

@@ -126,4 +126,4 @@ def test_a_run_that_ends_while_its_answers_are_waited_for_says_so(served: Served
         gateway.registry.force_end(run, "cancelled")
 
     with pytest.raises(provisional.RunOver):
-        provisional.provisional_answers(gateway, ended, pause=end_meanwhile)
+        provisional.provisional_attempt(gateway, ended, pause=end_meanwhile)

@@ -20,7 +20,7 @@ from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.layout import Home
+from kopitiam.landing.layout import KEYS, Home
 from kopitiam.landing.writer import encode
 from kopitiam.pipeline import batches, compaction, finalize, stream
 from kopitiam.pipeline.batches import BatchWork
@@ -31,6 +31,8 @@ from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.stream import Stream
 from kopitiam.registry import Fence, open_registry
 from kopitiam.registry.registry import connect_registry
+from kopitiam.storage.local import LocalStorage
+from kopitiam.storage.port import Key, StoragePort
 
 NAME = "pipeline-1"
 FOR_LONG = 1e9
@@ -65,12 +67,20 @@ class Pipeline:
     """Making another one of the same path is its next life, which takes over from this one."""
 
     def __init__(
-        self, spark: SparkSession, path: Path, shards: int = 1, max_chunks: int = 100, max_bytes: int = WHOLE
+        self,
+        spark: SparkSession,
+        path: Path,
+        *,
+        shards: int = 1,
+        max_chunks: int = 100,
+        max_bytes: int = WHOLE,
+        storage: StoragePort | None = None,
     ) -> None:
         self.home, self.registry, self.shards = Home(path), open_registry("sqlite", path), shards
+        self.storage = storage or LocalStorage(path)
         self.fence = Fence(NAME, self.registry.enlist(NAME, "a life", FOR_LONG))
         self.stopping = threading.Event()
-        self.work = BatchWork(NAME, spark, self.registry, self.home, self.stopping)
+        self.work = BatchWork(NAME, spark, self.registry, self.storage, self.stopping)
         self.checkpoint = self.home.checkpoint(NAME, range(shards))
         self.committed: list[Batch] = []
         self._numbers = itertools.count()
@@ -98,27 +108,28 @@ class Pipeline:
         )
         return opened.run.run
 
-    def put(self, run: str, chunk: Chunk, rows_told: int | None = None) -> Path:
+    def put(self, run: str, chunk: Chunk, rows_told: int | None = None) -> Key:
         return self.put_table(
             run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), rows_told
         )
 
     def put_table(
         self, run: str, table: str, number: int, rows: pa.Table, rows_told: int | None = None
-    ) -> Path:
-        file = self.home.chunk(run, table, number % self.shards, number)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(encode(TABLES[table], rows))
+    ) -> Key:
+        """Where it lies."""
+        digest, content = f"{table}-{number}", encode(TABLES[table], rows)
+        key = self.storage.name_of(KEYS.chunk(run, table, number % self.shards, number), digest)
+        self.storage.replace(key, content)
         self.registry.register_chunk(
             run,
             table,
             number,
-            digest=f"{table} {number}",
+            digest=digest,
             rows=rows.num_rows if rows_told is None else rows_told,
-            bytes=file.stat().st_size,
+            bytes=len(content),
             rejected=0,
         )
-        return file
+        return key
 
     def seal(self, run: str) -> None:
         """With what is durable now."""

@@ -2,9 +2,13 @@
 
 from collections import Counter
 
+import pytest
+
+from kopitiam.contracts.questions import Questions
 from kopitiam.pipeline.stages.aggregators import agg_products, agg_purchases, agg_tpv
 
 UNIT = 10_000
+QUESTIONS = Questions()
 
 
 def month(year, number):
@@ -15,7 +19,8 @@ def half(year, number):
     return year * 2 + number - 1
 
 
-def test_sums_of_one_chunk(table, collected):
+@pytest.mark.parametrize("questions", [Questions(), Questions(2024, 2030), Questions(1, 9998)])
+def test_sums_of_one_chunk_however_many_years_are_asked_about(table, collected, questions):
     items = table(
         "transaction_items",
         [
@@ -44,8 +49,10 @@ def test_sums_of_one_chunk(table, collected):
     )
     sums = collected(
         {
-            "products": items.transform(agg_products).select("item_id", "month", "quantity", "subtotal"),
-            "tpv": sales.transform(agg_tpv).select("store_id", "half", "amount"),
+            "products": items.transform(agg_products(questions)).select(
+                "item_id", "month", "quantity", "subtotal"
+            ),
+            "tpv": sales.transform(agg_tpv(questions)).select("store_id", "half", "amount"),
             "purchases": sales.transform(agg_purchases).select("store_id", "user_id", "purchases"),
         }
     )
@@ -80,8 +87,8 @@ def test_sums_of_several_runs_are_kept_apart(table, collected):
     )
     sums = collected(
         {
-            "products": items.transform(agg_products).select("run", "quantity", "subtotal"),
-            "tpv": sales.transform(agg_tpv).select("run", "amount"),
+            "products": items.transform(agg_products(QUESTIONS)).select("run", "quantity", "subtotal"),
+            "tpv": sales.transform(agg_tpv(QUESTIONS)).select("run", "amount"),
             "purchases": sales.transform(agg_purchases).select("run", "purchases"),
         }
     )
@@ -96,8 +103,8 @@ def test_a_chunk_without_rows_leaves_nothing_behind(table, collected):
     items, sales = table("transaction_items", []), table("transactions", [])
     sums = collected(
         {
-            "products": items.transform(agg_products),
-            "tpv": sales.transform(agg_tpv),
+            "products": items.transform(agg_products(QUESTIONS)),
+            "tpv": sales.transform(agg_tpv(QUESTIONS)),
             "purchases": sales.transform(agg_purchases),
         }
     )

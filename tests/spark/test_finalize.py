@@ -9,6 +9,7 @@ from pipelines import answers_in, dying_at
 from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry import Fence
+from kopitiam.storage.port import Key
 
 CHUNKS = cut(sales(seed=2), rows_a_chunk=20)  # in the log: names first, then sales
 PROCESSED = 5  # chunks: the names, and half of the transactions and of the items
@@ -95,7 +96,7 @@ def test_answers_killed_at_any_point_are_made_again_and_leave_nothing_behind(rea
 
     assert pipeline.finalizer.finish(run) is None
     attempt = pipeline.published(run)
-    pipeline.finalizer.clean_up(run, attempt)
+    pipeline.finalizer.clean_up(run, Key(attempt.relative_to(pipeline.home.path)))
 
     files = {str(file.relative_to(pipeline.home.path)) for file in attempt.iterdir()}
     assert pipeline.files() == files | {f"rejected/run={run}/users-client.csv"}

@@ -33,7 +33,7 @@ def analyze(
 
       kopi analyze exports                              answers in the terminal
 
-      kopi analyze exports --out answers                and as CSV, JSON and Parquet files
+      kopi analyze exports --out answers                and as files, with a report.html to look at
 
       kopi analyze exports --years 2024 --top 5 --strict
     """

@@ -9,6 +9,7 @@ import typer
 from kopitiam import __version__
 from kopitiam.cli.analyze import analyze
 from kopitiam.cli.bench import bench
+from kopitiam.cli.chaos import chaos
 from kopitiam.cli.cluster import cluster_app
 from kopitiam.cli.generate import generate
 from kopitiam.cli.node import node_app
@@ -37,6 +38,7 @@ for node in (gateway, pipeline, monitor):
     app.command(rich_help_panel="Nodes of a fleet")(node)
 app.add_typer(node_app, name="node", rich_help_panel="Nodes of a fleet")
 app.add_typer(cluster_app, name="cluster", rich_help_panel="Nodes of a fleet")
+app.command(rich_help_panel="Nodes of a fleet")(chaos)
 
 
 INTERRUPTED = 130

@@ -9,7 +9,7 @@ import typer
 from kopitiam.cli.logs import set_up_logs
 from kopitiam.cli.options import Config
 from kopitiam.cli.signals import Terminated
-from kopitiam.contracts.config import Settings, load_settings
+from kopitiam.contracts.config import MOST_SHARDS, Settings, load_settings
 from kopitiam.contracts.errors import ConfigError
 
 Name = Annotated[str, typer.Option("--name", metavar="N", help="The node's name in \\[nodes].")]
@@ -58,17 +58,23 @@ def pipeline(
     """
     settings = _settings(config, name, verbose, log_json)
     wanted = _shards(settings, name, shards)
-    from kopitiam.fleet_nodes import member, own_scratch, run_pipeline
+    from kopitiam.fleet_nodes import member, own_scratch, run_pipeline, take_cores_over
+    from kopitiam.pipeline.executors import is_cluster
     from kopitiam.pipeline.session import SparkOptions, spark_session
 
-    options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
+    spark = settings.spark
+    options = SparkOptions(
+        spark.master, spark.conf, is_verbose=verbose, patience_seconds=spark.patience_seconds
+    )
     try:
-        with (
-            own_scratch(settings.home, name) as scratch,
-            spark_session(options, scratch) as session,
-            member(settings, name, "pipeline") as node,
-        ):
-            run_pipeline(node, wanted, session, scratch)
+        with own_scratch(settings.home, name) as scratch:
+            if is_cluster(spark.master):
+                take_cores_over(scratch)
+            with (
+                spark_session(options, scratch) as session,
+                member(settings, name, "pipeline") as node,
+            ):
+                run_pipeline(node, wanted, session, scratch)
     except Terminated:
         return
 
@@ -83,12 +89,11 @@ def monitor(
       kopi monitor --config kopitiam.toml --name monitor-1
     """
     settings = _settings(config, name, verbose, log_json)
-    from kopitiam.fleet.services import watches
     from kopitiam.fleet_nodes import member, run_monitor
 
     try:
         with member(settings, name, "monitor") as node:
-            run_monitor(node, config.absolute() if config else None, watches(settings))
+            run_monitor(node, config.absolute() if config else None)
     except Terminated:
         return
 
@@ -116,10 +121,10 @@ def _shards(settings: Settings, name: str, said: str | None) -> tuple[int, ...]:
             wanted = tuple(sorted({int(shard) for shard in said.split(",")}))
         except ValueError:
             raise ConfigError(f"--shards {said}: want numbers, such as 0,1") from None
-    count = settings.pipeline.shards
-    if not wanted or not all(0 <= shard < count for shard in wanted):
+    if not wanted or not all(0 <= shard < MOST_SHARDS for shard in wanted):
         told = ",".join(map(str, wanted)) or "none"
         raise ConfigError(
-            f"shards {told} of {name}: want some of 0 to {count - 1} (pipeline.shards = {count})"
+            f"shards {told} of {name}: want some of 0 to {settings.pipeline.shards - 1}, "
+            "or of those that earlier runs began with"
         )
     return wanted

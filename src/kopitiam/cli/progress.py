@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from kopitiam.cli.status_view import progress_line, through_stages
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import RunStatus
 from kopitiam.contracts.tables import TABLES
@@ -131,9 +132,5 @@ class SubmitProgress(_Bars):
 
 
 def _show_stages(progress: Progress, task: TaskID, status: RunStatus) -> None:
-    """Chunks through all stages: the one figure that grows steadily until the answers are there."""
-    shards = [shard for stage in status.stages.values() for shard in stage.values()]
-    expected = sum(shard.expected or 0 for shard in shards)
-    done = sum(shard.processed for shard in shards)
-    step = f"{done:,} of {expected:,} chunks through stages · {status.state}"
-    progress.update(task, total=expected, completed=done, step=step)
+    done, expected = through_stages(status)
+    progress.update(task, total=expected, completed=done, step=progress_line(status))

@@ -1,15 +1,17 @@
 """`kopi runs`, `status`, `results`, `cancel`: what a gateway knows of runs."""
 
+import contextlib
 import json
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
+from kopitiam.cli.columns import in_columns
 from kopitiam.cli.connection import (
     DEFAULT_SERVER,
     SHORT_PATIENCE,
@@ -20,7 +22,10 @@ from kopitiam.cli.connection import (
     connected,
 )
 from kopitiam.cli.options import Config, Json
+from kopitiam.cli.status_view import moment, progress_line, status_lines
 from kopitiam.client.client import require_hope
+from kopitiam.client.events import Listener
+from kopitiam.client.events import watch as listen
 from kopitiam.contracts.api import RunStatus
 from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import ConfigError, RunError
@@ -46,16 +51,18 @@ def runs(
     if as_json:
         typer.echo(json.dumps([status.model_dump(mode="json") for status in found], indent=2))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("run", "label", "state", "since"):
-        table.add_column(title, no_wrap=title != "label")
-    for title in ("rows", "rejected"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for status in found:
-        rows = sum(table.rows for table in status.tables.values())
-        cells = (status.run, status.label, status.state, _moment(status.created_at))
-        table.add_row(*cells, f"{rows:,}", f"{status.rejected:,}")
-    Console().print(table if found else "no runs")
+    console = Console()
+    rows = [
+        (status.run, status.label, status.state, moment(status.created_at), *_counts(status))
+        for status in found
+    ]
+    titles = ("run", "label", "state", "since", "rows", "rejected")
+    for line in in_columns(console, titles, rows, figures={4, 5}) if found else [Text("no runs")]:
+        console.print(line, soft_wrap=True)
+
+
+def _counts(status: RunStatus) -> tuple[str, str]:
+    return f"{sum(table.rows for table in status.tables.values()):,}", f"{status.rejected:,}"
 
 
 def status(
@@ -64,6 +71,7 @@ def status(
     answers: Annotated[
         bool, typer.Option("--answers", help="Show the answers so far, provisional until it is done.")
     ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is over.")] = False,
     server: Server = DEFAULT_SERVER,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
@@ -77,9 +85,16 @@ def status(
 
       kopi status RUN
 
+      kopi status RUN --watch        live; ends with the run, and with 1 if it failed
+
       kopi status RUN --answers      what the answers are so far, and how many rows they cover
     """
     load_settings(config)
+    if watch and answers:
+        raise ConfigError("want either --watch or --answers")
+    if watch:
+        _watch(run, Listener(server, token, patience_seconds=patience, verify=authority or True), as_json)
+        return
     with connected(server, token, authority, patience) as client:
         handle = client.run(run)
         found = handle.status()
@@ -92,7 +107,9 @@ def status(
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
     else:
-        _show(Console(), found)
+        console = Console()
+        for line in status_lines(found, console):
+            console.print(line, soft_wrap=True)
 
 
 def results(
@@ -152,31 +169,14 @@ def cancel(
             typer.echo(f"run {found.run} is {found.state}")
 
 
-def _show(console: Console, found: RunStatus) -> None:
-    name = f"run {found.run}{f' ({found.label})' if found.label else ''}"
-    console.print(f"{name}: {found.state}, since {_moment(found.created_at)}", highlight=False, markup=False)
-    if found.error:
-        console.print(found.error, style="red", highlight=False, markup=False)
-    tables = Table("table", show_edge=False)
-    for title in ("chunks", "rows", "rejected", "sealed"):
-        tables.add_column(title, justify="right")
-    for table, seen in found.tables.items():
-        counts = (_of(seen.chunks, seen.expected_chunks), _of(seen.rows, seen.expected_rows))
-        tables.add_row(table, *counts, f"{seen.rejected:,}", "yes" if seen.sealed else "no")
-    console.print(tables)
-    if found.stages:
-        stages = Table("stage", "shard", show_edge=False)
-        for title in ("chunks", "rows"):
-            stages.add_column(title, justify="right")
-        for stage, shards in found.stages.items():
-            for shard, work in shards.items():
-                stages.add_row(stage, shard, _of(work.processed, work.expected), f"{work.rows:,}")
-        console.print(stages)
-
-
-def _of(done: int, expected: int | None) -> str:
-    return f"{done:,}" if expected is None else f"{done:,} of {expected:,}"
-
-
-def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+def _watch(run: str, listener: Listener, as_json: bool) -> None:
+    """A picture that changes, or, where nobody looks, a line for each change."""
+    console = Console()
+    picture = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
+    with contextlib.closing(listener), picture or contextlib.nullcontext():
+        for found in listen(listener, run):
+            if picture is not None:
+                picture.update(Group(*status_lines(found, console)), refresh=True)
+            else:
+                typer.echo(found.model_dump_json() if as_json else f"run {run}: {progress_line(found)}")
+    require_hope(found)

@@ -1,32 +1,29 @@
-"""Answers as tables in the terminal, and the account of rows under them, wherever they come from."""
+"""Answers in the terminal, and the account of rows under them, wherever they come from."""
 
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow as pa
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
+from kopitiam.cli.bars import Figure, printable, show_barred
+from kopitiam.contracts.money import to_text
 from kopitiam.contracts.questions import ANSWERS, Answer
 from kopitiam.contracts.tables import Rejected
+from kopitiam.results.charts.distribution import distribution
 from kopitiam.results.forms import REJECTED_FILE
+from kopitiam.results.reading import REPORT_FILE, Answers
+from kopitiam.results.ringgit import ringgit
 from kopitiam.results.summary import Summary
 
-_MOST_ROWS = 10
-_NUMBERS = {"final_amount", "sellings_qty", "profit_sum", "tpv"}
+_MOST_ROWS = 10  # of Q1 in JSON
+_MOST_LINES = 120  # of an answer
+_UNKNOWN = "unknown"
 
-
-class Answers(Protocol):
-    """An AnswerSet, or the files of a download."""
-
-    def schema(self, name: str) -> pa.Schema: ...
-
-    def rows(self, name: str) -> int: ...
-
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]: ...
+Row = dict[str, Any]
 
 
 class Answered(Protocol):
@@ -37,11 +34,29 @@ class Answered(Protocol):
     def summary(self) -> Summary: ...
 
 
-def show_answers(answers: Answers, summary: Summary, examples: Sequence[Rejected], out: Path | None) -> None:
+def show_answers(
+    answers: Answers,
+    summary: Summary,
+    examples: Sequence[Rejected],
+    out: Path | None,
+    console: Console | None = None,
+) -> None:
     """`examples` are the first of the rejected rows; `out` is where the files are, if they are kept."""
-    console = Console()
-    for answer in ANSWERS.values():
-        console.print(_table(answer, answers))
+    console = console or Console()
+    shows: dict[str, Callable[[Console, Answers], None]] = {
+        "1": _show_amounts,
+        "2_1": _show_best_sellers,
+        "2_2": _show_most_profitable,
+        "3": _show_payment_values,
+        "4": _show_customers,
+    }
+    for name, answer in ANSWERS.items():
+        console.print(Text(_title(answer), "bold"))
+        if answers.rows(name):
+            shows[name](console, answers)
+        else:
+            console.print("  no rows", style="dim")
+        console.print()
     _show_account(console, summary, examples, out)
 
 
@@ -59,36 +74,92 @@ def answers_as_json(result: Answered) -> dict[str, Any]:
     }
 
 
-def _table(answer: Answer, answers: Answers) -> Table:
-    count = answers.rows(answer.name)
-    is_cut = answer.name == "1" and count > _MOST_ROWS
-    table = Table(
-        title=f"Q{answer.name.replace('_', '.')}  {answer.title}",
-        title_justify="left",
-        title_style="bold",
-        caption=f"… and {count - _MOST_ROWS:,} more: {count:,} in all" if is_cut else None,
-        caption_justify="left",
+def _title(answer: Answer) -> str:
+    return f"Q{answer.name.replace('_', '.')}  {answer.title}"
+
+
+def _show_amounts(console: Console, answers: Answers) -> None:
+    sales = distribution(answers)
+    figures = [
+        Figure((f"from {ringgit(to_text(found.first))}",), f"{found.count:,}", found.count)
+        for found in sales.bins
+    ]
+    show_barred(console, figures)
+    facts = {"sum": sales.total, "median": sales.median, "largest": sales.largest}
+    told = (f"{name} {ringgit(amount)}" for name, amount in facts.items() if amount is not None)
+    _say(console, " · ".join((f"{sales.count:,} in all", *told)))
+
+
+def _show_best_sellers(console: Console, answers: Answers) -> None:
+    _show_products(console, answers, "2_1", "sellings_qty", lambda quantity: f"{quantity:,}")
+
+
+def _show_most_profitable(console: Console, answers: Answers) -> None:
+    _show_products(console, answers, "2_2", "profit_sum", ringgit)
+
+
+def _show_products(
+    console: Console, answers: Answers, name: str, figure: str, shown: Callable[[Any], str]
+) -> None:
+    figures = [
+        Figure((row["year_month_created_at"], row["item_name"]), shown(row[figure]), float(row[figure]))
+        for row in _lines(console, answers, name)
+    ]
+    show_barred(console, figures)
+
+
+def _show_payment_values(console: Console, answers: Answers) -> None:
+    rows = sorted(_lines(console, answers, "3"), key=_store)
+    _show_by_store(
+        console,
+        rows,
+        lambda row: Figure((row["year_half_created_at"],), ringgit(row["tpv"]), float(row["tpv"])),
     )
-    for column in answer.columns:
-        table.add_column(column, justify="right" if column in _NUMBERS else "left")
-    for row in _rows(answers, answer.name, _MOST_ROWS if is_cut else None):
-        table.add_row(*(_shown(row[column]) for column in answer.columns))
-    if not count:
-        table.caption = "no rows"
-    return table
 
 
-def _rows(answers: Answers, name: str, most: int | None) -> list[dict[str, Any]]:
+def _show_customers(console: Console, answers: Answers) -> None:
+    rows = sorted(_lines(console, answers, "4"), key=lambda row: (*_store(row), row["rank"]))
+    _show_by_store(
+        console,
+        rows,
+        lambda row: Figure(
+            (str(row["birthdate"] or _UNKNOWN),), f"{row['purchases']:,}", float(row["purchases"])
+        ),
+    )
+
+
+def _show_by_store(console: Console, rows: list[Row], figure: Callable[[Row], Figure]) -> None:
+    """Bars of all stores are to the same scale."""
+    everything = [figure(row) for row in rows]
+    for (store, _), of_store in groupby(rows, key=_store):
+        _say(console, store)
+        show_barred(console, [figure(row) for row in of_store], indent=4, beside=everything)
+
+
+def _store(row: Row) -> tuple[str, int]:
+    return row["store_name"], row["store_id"]
+
+
+def _lines(console: Console, answers: Answers, name: str) -> list[Row]:
+    """As many as one would look at; the rest is in the files."""
+    count = answers.rows(name)
+    if count > _MOST_LINES:
+        _say(console, f"the first {_MOST_LINES:,} of {count:,}")
+    return _rows(answers, name, _MOST_LINES)
+
+
+def _rows(answers: Answers, name: str, most: int | None) -> list[Row]:
     rows = (row for batch in answers.batches(name) for row in batch.slice(0, most).to_pylist())
     return list(islice(rows, most))
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, Decimal):
-        return f"RM {value.quantize(Decimal('0.01')) if value == round(value, 2) else value.normalize():,}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "" if value is None else str(value)
+def _say(console: Console, line: str, indent: int = 2) -> None:
+    """Folded between words on a terminal; a pipe gets whole lines."""
+    if console.is_terminal:
+        text = Text(printable(line), overflow="fold")
+        console.print(Padding(text, (0, 0, 0, indent), expand=False))
+    else:
+        console.print(Text(" " * indent + printable(line)), soft_wrap=True)
 
 
 def _plain(value: object) -> object:
@@ -97,16 +168,16 @@ def _plain(value: object) -> object:
 
 
 def _show_account(console: Console, summary: Summary, examples: Sequence[Rejected], out: Path | None) -> None:
-    console.print(_account_line(summary), highlight=False)
+    _say(console, _account_line(summary), indent=0)
     for rejected in examples:
-        line = f"  {rejected.file}, line {rejected.line}: {rejected.reason}"
-        console.print(line, highlight=False, markup=False)
+        _say(console, f"{rejected.file}, line {rejected.line}: {rejected.reason}")
     if summary.rejected > len(examples):
-        console.print(f"  … {summary.rejected - len(examples):,} more", highlight=False)
+        _say(console, f"… {summary.rejected - len(examples):,} more")
     if out is not None:
-        console.print(f"Answers are in {out}", highlight=False, soft_wrap=True)
+        console.print(Text(f"Answers are in {out}"), soft_wrap=True)
+        console.print(Text(f"Look at them in {out / REPORT_FILE}"), soft_wrap=True)
         if summary.rejected:
-            console.print(f"Rejected rows are in {out / REJECTED_FILE}", highlight=False, soft_wrap=True)
+            console.print(Text(f"Rejected rows are in {out / REJECTED_FILE}"), soft_wrap=True)
     elif summary.rejected:
         console.print("Use --out to keep the rejected rows", highlight=False)
 

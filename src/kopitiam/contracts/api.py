@@ -72,6 +72,7 @@ class RunStatus(_Message):
 class RunList(_Message):
     runs: list[RunStatus]
     next: str | None  # the `before` of the next page
+    total: int | None = None  # runs of all pages together
 
 
 class StoredChunk(_Message):
@@ -101,6 +102,47 @@ class End(_Message):
 class Sealed(_Message):
     table: str
     state: str  # of the run
+
+
+class About(_Message):
+    """What a client should know before it begins: limits, defaults, and whether a token is needed."""
+
+    version: str
+    needs_token: bool
+    questions: dict[str, Any]
+    tables: dict[str, list[str]]  # the columns that each must have
+    max_chunk_bytes: int
+    max_chunk_rows: int
+    lease_seconds: float
+
+
+class AnswerPage(_Message):
+    """Some rows of an answer, in its order; every cell is text, amounts exact to the last decimal."""
+
+    answer: str
+    columns: list[str]
+    rows: list[list[str]]
+    offset: int
+    matched: int  # rows that the search finds
+    total: int  # rows of the answer
+    provisional: bool
+
+
+class Charts(_Message):
+    """What is drawn of the answers: by chart, rows with numbers for the axes and exact text for people."""
+
+    charts: dict[str, list[dict[str, Any]]]
+    summary: dict[str, Any]  # as summary.json has it; `coverage` says how much provisional answers are about
+    provisional: bool
+
+
+class RejectedPage(_Message):
+    """Some of the rows that were set aside, each with table, file, line, reason and the row itself."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    offset: int
+    more: bool
 
 
 class Problem(BaseModel):

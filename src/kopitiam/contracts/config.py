@@ -4,6 +4,7 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -26,6 +27,7 @@ from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.questions import Questions
 
 DEFAULT_FILE = Path("kopitiam.toml")
+MOST_SHARDS = 1024
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
@@ -39,6 +41,54 @@ class RegistrySection(_Section):
 
 class BusSection(_Section):
     url: str = "memory"
+
+
+class StorageSection(_Section):
+    """Landing, partials, results and rejected rows. Without keys, S3 finds those of the environment, the AWS
+    files or the machine's role."""
+
+    url: str = "file"  # below home; or file:///mounted/folder, s3://bucket/prefix, hdfs://host:port/folder
+    endpoint: str = ""  # of an S3-compatible store: http(s)://host:port
+    region: str = ""
+    access_key: SecretStr = SecretStr("")
+    secret_key: SecretStr = SecretStr("")
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_place(cls, url: str) -> str:
+        if url == "file":
+            return url
+        try:
+            place = urlsplit(url)
+        except ValueError:
+            place = urlsplit("")
+        if not place.scheme or "://" not in url or place.query or place.fragment:
+            raise ValueError("want file, or an address such as s3://bucket/prefix, without ? and #")
+        if place.scheme == "file" and (place.netloc or not place.path.strip("/")):
+            raise ValueError("want file:///folder, with three slashes")
+        if place.scheme == "s3" and (not place.netloc or "@" in place.netloc):
+            raise ValueError("want s3://bucket/prefix; keys go to access_key and secret_key")
+        return url.rstrip("/")
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_an_endpoint(cls, endpoint: str) -> str:
+        place = urlsplit(endpoint)
+        if endpoint and (place.scheme not in {"http", "https"} or not place.netloc or place.path.strip("/")):
+            raise ValueError("want http://host:port or https://host:port")
+        return endpoint.rstrip("/")
+
+    @model_validator(mode="after")
+    def _keys_come_in_pairs(self) -> "StorageSection":
+        if bool(self.access_key.get_secret_value()) != bool(self.secret_key.get_secret_value()):
+            raise ValueError("access_key and secret_key: want both or none")
+        if self.access_key.get_secret_value() and not self.url.startswith("s3://"):
+            raise ValueError("access_key and secret_key: only s3:// has a use for them")
+        return self
+
+    def beside(self, name: str) -> "StorageSection":
+        """A place of one's own next to others; below home there is nobody else."""
+        return self if self.url == "file" else self.model_copy(update={"url": f"{self.url}/{name}"})
 
 
 class GatewaySection(_Section):
@@ -70,7 +120,7 @@ class GatewaySection(_Section):
 
 
 class PipelineSection(_Section):
-    shards: int = Field(1, ge=1, le=1024)
+    shards: int = Field(1, ge=1, le=MOST_SHARDS)  # of new runs
     max_chunks_per_batch: int = Field(32, ge=1)
     max_bytes_per_batch: int = Field(1 << 30, ge=1)
 
@@ -78,6 +128,13 @@ class PipelineSection(_Section):
 class SparkSection(_Section):
     master: str = "local[*]"
     conf: dict[str, str] = {}
+    patience_seconds: float | None = Field(None, gt=0)  # for a cluster to give a first executor
+    worker_cores: int = Field(2, ge=1)  # of each spark-worker-N among nodes.services
+    worker_memory: str = Field("2g", pattern=r"^[1-9][0-9]*[mg]$")
+
+    @property
+    def worker_megabytes(self) -> int:
+        return int(self.worker_memory[:-1]) * (1024 if self.worker_memory.endswith("g") else 1)
 
 
 class MonitorSection(_Section):
@@ -137,6 +194,7 @@ class Settings(BaseSettings):
     home: Path = Field(Path("~/.kopitiam"), validate_default=True)
     registry: RegistrySection = RegistrySection()
     bus: BusSection = BusSection()
+    storage: StorageSection = StorageSection()
     gateway: GatewaySection = GatewaySection()
     pipeline: PipelineSection = PipelineSection()
     spark: SparkSection = SparkSection()
@@ -163,6 +221,7 @@ class Settings(BaseSettings):
                 "home": home,
                 "registry": RegistrySection(),
                 "bus": BusSection(),
+                "storage": self.storage.beside(f"private-{home.name}"),
                 "gateway": GatewaySection(listen="127.0.0.1:0", tokens={"analyst": SecretStr(token)}),
             }
         )

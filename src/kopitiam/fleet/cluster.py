@@ -12,7 +12,7 @@ from kopitiam.fleet.processes import is_running
 from kopitiam.fleet.readiness import await_ready
 from kopitiam.fleet.reports import report_stopped
 from kopitiam.fleet.services import in_order, service_settings, services_of
-from kopitiam.fleet.soundness import require_sound
+from kopitiam.fleet.soundness import require_runs_served, require_sound
 from kopitiam.fleet.status import NodeStatus, fleet_status
 from kopitiam.registry.registry import open_registry
 
@@ -56,6 +56,7 @@ def _bring_up(fleet: Fleet, started: list[str], deadline: float, on_step: OnStep
         start_node(fleet, name)
     settings = service_settings(fleet.settings)
     with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
+        require_runs_served(settings, registry)
         launched = []
         for name in nodes:
             started += [name] if is_new[name] else []

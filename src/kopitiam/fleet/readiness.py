@@ -1,8 +1,11 @@
-"""When the nodes that were started can do their work: they live, have said so, and gateways take runs."""
+"""When the nodes that were started can do their work: they live, have said so, gateways take runs, and
+pipelines have Spark.
+"""
 
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import httpx
 
@@ -16,6 +19,11 @@ from kopitiam.registry.port import RegistryPort
 
 _LOOK_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
+
+
+def ready_mark(home: Path, name: str, pid: int) -> Path:
+    """A pipeline makes it in its scratch folder when it has Spark; that it lives, it says long before."""
+    return home / "scratch" / name / str(pid) / "ready"
 
 
 def await_ready(
@@ -64,6 +72,8 @@ def _is_ready(home: FleetHome, http: httpx.Client, node: NodeRecord) -> bool:
     record = read_record(home, node.name)
     if record is None or node.pid != record.pid or node.state != "alive":
         return False
+    if node.kind == "pipeline":
+        return ready_mark(home.path, node.name, record.pid).exists()
     return node.kind != "gateway" or (node.url is not None and _takes_runs(http, node.url))
 
 

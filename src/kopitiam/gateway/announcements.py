@@ -29,4 +29,7 @@ def force_end(gateway: Gateway, run: str, reason: str) -> None:
         gateway.bus.broadcast(ForceEnd(runs=(run,), reason=reason))
     except Unavailable as error:
         _log.warning("Force End is not told: %s", error)
-    remove_run(gateway.home, run)
+    try:
+        remove_run(gateway.storage, run)
+    except Unavailable as error:  # the janitor does it later
+        _log.warning("run %s is not tidied up yet: %s", run, error, extra={"run": run})

@@ -15,22 +15,23 @@ from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
-from kopitiam.gateway.routes import chunks, fleet, results, runs
+from kopitiam.gateway.routes import about, chunks, fleet, pages, results, rows, runs
 from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import make_folder
 from kopitiam.registry.port import RegistryPort
+from kopitiam.storage.files import make_folder
+from kopitiam.storage.open import open_storage
 
 _EXAMINERS = max(2, os.cpu_count() or 1)
 
 
 def open_gateway(name: str, settings: Settings, registry: RegistryPort, bus: BusPort) -> Gateway:
     """Takes up its own incoming folder; what an earlier life left there was never acknowledged."""
-    home, metrics = Home(settings.home), Metrics()
+    home, storage, metrics = Home(settings.home), open_storage(settings), Metrics()
     shutil.rmtree(home.incoming / name, ignore_errors=True)
     make_folder(home.incoming / name)
-    intake = Intake(home, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
+    intake = Intake(storage, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
     access, admission = Access(settings.gateway), Admission(settings.gateway.max_bodies)
-    return Gateway(name, settings, home, registry, bus, intake, access, admission, metrics)
+    return Gateway(name, settings, home, storage, registry, bus, intake, access, admission, metrics)
 
 
 def close_gateway(gateway: Gateway) -> None:
@@ -50,6 +51,6 @@ def build_app(gateway: Gateway) -> Door:
     )
     app.state.gateway = gateway
     problems.install(app)
-    for routes in (runs, chunks, results, fleet):
+    for routes in (runs, chunks, results, rows, fleet, about, pages):
         app.include_router(routes.router)
     return Door(app, gateway.admission)

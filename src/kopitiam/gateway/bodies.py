@@ -21,6 +21,8 @@ class Body:
     media_type: str
     size: int
     digest: str
+    file: str = ""  # where a CSV body was cut from, and on which line its first row stands there
+    line: int | None = None
 
 
 def media_type(request: Request) -> str:

@@ -21,6 +21,7 @@ from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.landing.layout import Home
 from kopitiam.registry.port import RegistryPort
+from kopitiam.storage.port import StoragePort
 
 _RENEW_BELOW = 0.8  # of a lease: no write for every single call
 
@@ -30,6 +31,7 @@ class Gateway:
     name: str
     settings: Settings
     home: Home
+    storage: StoragePort
     registry: RegistryPort
     bus: BusPort
     intake: Intake

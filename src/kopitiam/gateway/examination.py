@@ -3,7 +3,9 @@
 A malformed Parquet file may crash Arrow, and a small one may unfold to gigabytes.
 """
 
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from kopitiam.contracts.api import CSV
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.money import DIGITS
 from kopitiam.contracts.tables import TABLES, Column, Kind, Table
-from kopitiam.intake.blocks import read_blocks, read_header
+from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
 from kopitiam.landing.quarantine import Quarantine
 from kopitiam.landing.writer import encode
@@ -51,6 +53,8 @@ class Order:
     rejected: str  # and the rows that were set aside
     max_bytes: int
     max_rows: int
+    file: str = ""  # that a CSV body was cut from, as its client says
+    line: int | None = None  # on which the first row stands there
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,11 @@ def examine(order: Order) -> Finding:
 def _normalize(order: Order) -> Finding:
     """A CSV body becomes the Parquet file that a client would have sent."""
     body, table = Path(order.body), TABLES[order.table]
-    form = NormalForm(table, read_header(body), f"chunk of {table.name}")
+    form = NormalForm(table, read_header(body), order.file or f"chunk of {table.name}")
     parts, count = [table.schema.empty_table()], 0
     most = order.max_rows
     with Quarantine(Path(order.rejected)) as quarantine:
-        for block in read_blocks(body):
+        for block in _as_in_its_file(read_blocks(body), order.line):
             normalized = form.normalize(block)
             for rejected in normalized.rejected:
                 quarantine.add(table.name, rejected)
@@ -96,6 +100,16 @@ def _normalize(order: Order) -> Finding:
                 raise Unsound(f"more than {most:,} rows; at most so many are taken in one chunk")
         Path(order.parquet).write_bytes(encode(table, pa.concat_tables(parts)))
         return Finding(count, quarantine.counts.total())
+
+
+def _as_in_its_file(blocks: Iterator[Block], line: int | None) -> Iterator[Block]:
+    """With lines counted from `line` on, where that is known."""
+    first = next(blocks, None)
+    if first is None:
+        return
+    shift = 0 if line is None else line - first.first_line
+    for block in itertools.chain([first], blocks):
+        yield replace(block, first_line=block.first_line + shift)
 
 
 def _check_parquet(path: Path, table: Table, order: Order) -> int:

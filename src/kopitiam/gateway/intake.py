@@ -17,16 +17,16 @@ from kopitiam.gateway.examination import Finding, Order
 from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.problems import Refusal
-from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import AlreadyWritten, keep_once
+from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Registered, RegistryPort
+from kopitiam.storage.port import AlreadyWritten, Key, StoragePort
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Intake:
-    home: Home
+    storage: StoragePort
     registry: RegistryPort
     examiners: Examiners
     metrics: Metrics
@@ -40,9 +40,9 @@ class Intake:
             finding = self._check(table, number, body, parquet, rejected)
             crash_point("chunk.checked")
             accepted = parquet if body.media_type == CSV else body.path
-            set_aside = rejected if finding.rejected else None
+            files = [accepted, rejected] if finding.rejected else [accepted]
             size = accepted.stat().st_size
-            new_files = self._name(run, table, number, accepted, set_aside)
+            new = self._keep(run, table, number, body.digest, files)
         finally:
             for leftover in (parquet, rejected):
                 leftover.unlink(missing_ok=True)
@@ -59,12 +59,14 @@ class Intake:
                     rejected=finding.rejected,
                 )
         except RunError:  # no place for it: sealed or over meanwhile
-            for file in new_files:
-                file.unlink(missing_ok=True)
+            self._drop(new)
             raise
         crash_point("chunk.registered")
         told = {"run": run.run, "table": table, "chunk": number, "rows": finding.rows}
         _log.info("chunk %s", registered.outcome, extra=told)
+        if registered.outcome == "conflict":  # a number belongs to one body for good
+            self._drop(new)
+            raise self._conflict(table, number)
         return self._acknowledge(registered, table, number, body)
 
     def _check(self, table: str, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:
@@ -77,6 +79,8 @@ class Intake:
             str(rejected),
             limits.max_chunk_bytes,
             limits.max_chunk_rows,
+            body.file,
+            body.line,
         )
         with self._timed("check"):
             finding = self.examiners.examine(order)
@@ -87,18 +91,18 @@ class Intake:
             raise Unavailable(finding.trouble)
         return finding
 
-    def _name(self, run: Run, table: str, number: int, accepted: Path, set_aside: Path | None) -> list[Path]:
+    def _keep(self, run: Run, table: str, number: int, digest: str, files: list[Path]) -> list[Key]:
         """Files under their names for good; those that are new. The chunk goes first, so that only the
         body that gets the number leaves its bad rows beside it."""
-        wanted = [(accepted, self.home.chunk(run.run, table, number % run.shards, number))]
-        if set_aside:
-            wanted.append((set_aside, self.home.rejected(run.run) / f"{table}-{number:05d}.csv"))
-        with self._timed("sync"):
-            return [path for file, path in wanted if self._store(file, path, run, table, number)]
-
-    def _store(self, file: Path, path: Path, run: Run, table: str, number: int) -> bool:
+        chunk = KEYS.chunk(run.run, table, number % run.shards, number)
+        bad_rows = KEYS.rejected(run.run) / f"{table}-{number:05d}.csv"
         try:
-            return keep_once(file, path)
+            with self._timed("sync"):
+                return [
+                    self.storage.name_of(key, digest)
+                    for file, key in zip(files, (chunk, bad_rows), strict=False)
+                    if self.storage.keep_once(file, key, digest)
+                ]
         except AlreadyWritten:
             raise self._conflict(table, number) from None
         except FileNotFoundError:
@@ -106,11 +110,13 @@ class Intake:
                 raise RunOver(f"run {run.run} is {state}") from None
             raise
 
+    def _drop(self, keys: list[Key]) -> None:
+        for key in keys:
+            self.storage.remove(key)
+
     def _acknowledge(
         self, registered: Registered, table: str, number: int, body: Body
     ) -> tuple[StoredChunk, bool]:
-        if registered.outcome == "conflict":
-            raise self._conflict(table, number)
         self.metrics.chunks.labels(table, registered.outcome).inc()
         chunk = registered.chunk
         is_new = registered.outcome == "stored"

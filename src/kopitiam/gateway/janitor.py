@@ -7,7 +7,8 @@ import time
 from kopitiam.contracts.errors import KopitiamError, RunNotFound
 from kopitiam.contracts.runs import Run, RunState, is_run_id
 from kopitiam.gateway.context import Gateway
-from kopitiam.landing.tidying import remove_material, remove_run
+from kopitiam.landing.layout import KEYS
+from kopitiam.landing.tidying import remove_material, remove_run, runs_at_rest
 
 _ROUND_SECONDS = 2.0
 _SECONDS_PER_HOUR = 3600
@@ -21,28 +22,32 @@ def tidy(gateway: Gateway) -> None:
         clear_away(gateway, run)
     kept = gateway.settings.gateway.keep_results_hours * _SECONDS_PER_HOUR
     for run in gateway.registry.finished_before(time.time() - kept):
-        remove_run(gateway.home, run.run)
+        remove_run(gateway.storage, run.run)
         gateway.registry.forget_run(run.run)
 
 
 def clear_away(gateway: Gateway, run: Run) -> None:
     """What led to the end of a run, where whoever ended it did not live to do it."""
     if run.state is RunState.ENDED:
-        remove_run(gateway.home, run.run)
+        remove_run(gateway.storage, run.run)
     else:
         published = gateway.registry.results(run.run)
-        kept = gateway.home.attempt(run.run, published.attempt) if published else None
-        remove_material(gateway.home, run.run, kept)
+        kept = KEYS.attempt(run.run, published.attempt) if published else None
+        remove_material(gateway.storage, run.run, kept)
     gateway.registry.forget_chunks(run.run)
 
 
 def sweep(gateway: Gateway) -> None:
-    """Files that a life cut short left behind: of runs that are over or forgotten."""
-    for name in filter(is_run_id, gateway.home.runs_on_disk()):
+    """Files that a life cut short left behind: of runs that are over or forgotten.
+
+    In storage that others may use too, a run that is not known here may be theirs.
+    """
+    for name in filter(is_run_id, runs_at_rest(gateway.storage)):
         try:
             run = gateway.registry.get_run(name)
         except RunNotFound:
-            remove_run(gateway.home, name)
+            if not gateway.storage.is_shared:
+                remove_run(gateway.storage, name)
             continue
         if run.state.is_over:
             clear_away(gateway, run)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.messages import PROVISIONAL_QUEUE, ProvisionalWanted
@@ -14,8 +13,8 @@ PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
 
 
-def provisional_answers(gateway: Gateway, run: Run, pause: Callable[[float], None] = time.sleep) -> Path:
-    """The folder of answers to all that was processed when they were asked for."""
+def provisional_attempt(gateway: Gateway, run: Run, pause: Callable[[float], None] = time.sleep) -> str:
+    """Answers to all that was processed when they were asked for."""
     wanted = _rows_processed(gateway, run.run)
     deadline = time.monotonic() + PATIENCE_SECONDS
     is_asked = False
@@ -23,7 +22,7 @@ def provisional_answers(gateway: Gateway, run: Run, pause: Callable[[float], Non
         made = gateway.registry.provisional(run.run)
         is_known = run.state is RunState.OPEN or (made is not None and made.figures["expected"] is not None)
         if made is not None and is_known and made.figures["processed"] >= wanted:
-            return gateway.home.provisional(run.run, made.attempt)
+            return made.attempt
         if not is_asked:
             gateway.bus.send(PROVISIONAL_QUEUE, ProvisionalWanted(run=run.run))
             is_asked = True

@@ -1,1 +1,1 @@
-"""Accepted rows at rest: where chunk files lie, how they are written once, and the rows set aside."""
+"""Accepted rows at rest: where they lie, the bytes of a chunk, the rows set aside, and tidying up."""

@@ -1,65 +1,66 @@
-"""Where everything of a run lies below the home folder. Names come from closed sets, never from a client."""
+"""Where everything of a run lies. Names come from closed sets, never from a client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Generic, TypeVar
+
+P = TypeVar("P", bound=PurePath)
 
 
 @dataclass(frozen=True)
-class Home:
-    path: Path
+class Layout(Generic[P]):
+    """Below `path`: what gateways and pipelines share, wherever it is kept."""
+
+    path: P
 
     @property
-    def landing(self) -> Path:
+    def landing(self) -> P:
         return self.path / "landing"
 
-    @property
-    def incoming(self) -> Path:
-        """Bodies that nobody has accepted yet; on the same file system as the landing."""
-        return self.path / "incoming"
-
-    def chunk(self, run: str, table: str, shard: int, number: int) -> Path:
+    def chunk(self, run: str, table: str, shard: int, number: int) -> P:
         return self.table_folder(run, table, shard) / f"chunk-{number:05d}.parquet"
 
-    def table_folder(self, run: str, table: str, shard: int) -> Path:
+    def table_folder(self, run: str, table: str, shard: int) -> P:
         return self.landing / f"table={table}" / f"shard={shard}" / f"run={run}"
 
     @property
-    def partials(self) -> Path:
+    def partials(self) -> P:
         return self.path / "partials"
 
-    def partials_of(self, pipeline: str) -> Path:
+    def partials_of(self, pipeline: str) -> P:
         """A folder for each batch and each merge, written by one pipeline only."""
         return self.partials / f"pipeline={pipeline}"
 
-    def partial_folders(self, run: str) -> list[Path]:
-        return list(self.partials.glob(f"pipeline=*/batch=*/run={run}"))
+    def rejected(self, run: str) -> P:
+        """One CSV file for each chunk or client that set rows aside."""
+        return self.path / "rejected" / f"run={run}"
+
+    def results(self, run: str) -> P:
+        return self.path / "results" / f"run={run}"
+
+    def attempt(self, run: str, attempt: str) -> P:
+        return self.results(run) / f"attempt={attempt}"
+
+    def provisional(self, run: str, attempt: str) -> P:
+        return self.results(run) / f"provisional={attempt}"
+
+    def sorting(self, run: str, attempt: str) -> P:
+        """What an attempt sorts before it is written as an answer."""
+        return self.results(run) / f"sorting={attempt}"
+
+
+KEYS = Layout(PurePosixPath())  # relative to the root of the storage
+
+
+class Home(Layout[Path]):
+    """With what stays on this machine."""
+
+    @property
+    def incoming(self) -> Path:
+        """Bodies that nobody has accepted yet; on the same file system as a landing below home."""
+        return self.path / "incoming"
 
     def checkpoint(self, pipeline: str, shards: Sequence[int]) -> Path:
         """Another set of shards is another stream."""
         return self.path / "checkpoints" / f"{pipeline}-{'-'.join(map(str, shards))}"
-
-    def rejected(self, run: str) -> Path:
-        """One CSV file for each chunk or client that set rows aside."""
-        return self.path / "rejected" / f"run={run}"
-
-    def results(self, run: str) -> Path:
-        return self.path / "results" / f"run={run}"
-
-    def attempt(self, run: str, attempt: str) -> Path:
-        return self.results(run) / f"attempt={attempt}"
-
-    def provisional(self, run: str, attempt: str) -> Path:
-        return self.results(run) / f"provisional={attempt}"
-
-    def landing_folders(self, run: str) -> list[Path]:
-        return list(self.landing.glob(f"table=*/shard=*/run={run}"))
-
-    def runs_on_disk(self) -> set[str]:
-        patterns = (
-            "landing/table=*/shard=*/run=*",
-            "partials/pipeline=*/batch=*/run=*",
-            "rejected/run=*",
-            "results/run=*",
-        )
-        return {path.name.removeprefix("run=") for pattern in patterns for path in self.path.glob(pattern)}

@@ -1,34 +1,55 @@
-"""What a run leaves on disk, and how it goes. Nothing here minds being cut short and done again."""
+"""What a run leaves in storage, and how it goes. Nothing here minds being cut short and done again."""
 
-import shutil
-from pathlib import Path
+import logging
 
-from kopitiam.landing.layout import Home
+from kopitiam.contracts.errors import Unavailable
+from kopitiam.landing.layout import KEYS
+from kopitiam.storage.port import Key, StoragePort
+
+_log = logging.getLogger(__name__)
 
 
-def remove_material(home: Home, run: str, published: Path | None = None) -> None:
+def remove_material(storage: StoragePort, run: str, published: Key | None = None) -> None:
     """What led to the answers, and what was written without being published."""
-    for folder in (*home.landing_folders(run), *home.results(run).glob("*=*")):
+    for folder in storage.find(f"{KEYS.landing}/table=*/shard=*/run={run}"):
+        storage.remove(folder)
+    for folder in storage.find(f"{KEYS.results(run)}/*=*"):
         if folder != published:
-            shutil.rmtree(folder, ignore_errors=True)
-    for folder in home.partial_folders(run):
-        remove_partial(folder)
+            storage.remove(folder)
+    for folder in storage.find(f"{KEYS.partials}/pipeline=*/batch=*/run={run}"):
+        remove_partial(storage, folder)
 
 
-def remove_run(home: Home, run: str) -> None:
+def remove_run(storage: StoragePort, run: str) -> None:
     """Material first: whoever finds answers may still trust them."""
-    remove_material(home, run)
-    for folder in (home.rejected(run), home.results(run)):
-        shutil.rmtree(folder, ignore_errors=True)
+    remove_material(storage, run)
+    for folder in (KEYS.rejected(run), KEYS.results(run)):
+        storage.remove(folder)
 
 
-def remove_partial(folder: Path) -> None:
+def let_go(storage: StoragePort, run: str) -> None:
+    """The material of a run that is over, as far as it can be reached now; a gateway tidies up the rest."""
+    try:
+        remove_material(storage, run)
+    except Unavailable as error:
+        _log.warning("run %s is not tidied up yet: %s", run, error, extra={"run": run})
+
+
+def remove_partial(storage: StoragePort, folder: Key) -> None:
     """With the folders above it that this leaves empty: those of its run and of its batch."""
-    shutil.rmtree(folder, ignore_errors=True)
+    storage.remove(folder)
     for above in folder.parents:
         if "=" not in above.name or above.name.startswith("pipeline="):
             return
-        try:
-            above.rmdir()
-        except OSError:
+        if not storage.remove_if_empty(above):
             return
+
+
+def runs_at_rest(storage: StoragePort) -> set[str]:
+    patterns = (
+        f"{KEYS.landing}/table=*/shard=*/run=*",
+        f"{KEYS.partials}/pipeline=*/batch=*/run=*",
+        f"{KEYS.rejected('*')}",
+        f"{KEYS.results('*')}",
+    )
+    return {key.name.removeprefix("run=") for pattern in patterns for key in storage.find(pattern)}

@@ -14,12 +14,15 @@ from pyspark.sql import functions as f
 
 from kopitiam.contracts.errors import RunFailed
 from kopitiam.contracts.questions import Questions
+from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline import partials
 from kopitiam.pipeline import questions as asked
 from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of, why
+from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
 from kopitiam.results.answers import RawAnswers
+from kopitiam.storage.port import Key, StoragePort
 
 T = TypeVar("T")
 SCHEDULER_POOL = "answers"
@@ -32,20 +35,22 @@ class Material:
     run: str
     questions: Questions
     partials: Sequence[str]
-    files: Mapping[str, Sequence[Path]]
-    partials_home: Path
-    landing: Path
+    files: Mapping[str, Sequence[Key]]
+    storage: StoragePort
+    sorting: Key  # where Spark may leave the sorted files of Q1 for a while
 
 
 def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwatch) -> RawAnswers:
-    """`scratch` takes the sorted files of Q1."""
+    """`scratch` takes the sorted files of Q1, where they are read from."""
+    storage = material.storage
 
     def partial(kind: str) -> DataFrame:
         paths = [path for path in material.partials if partials.kind_of(path) == kind]
-        return partials.read(spark, material.partials_home, kind, paths)
+        return partials.read(spark, storage.url(KEYS.partials), kind, paths)
 
     def table(name: str) -> DataFrame:
-        return read_table(spark, material.landing, name, material.files[name])
+        files = [storage.url(key) for key in material.files[name]]
+        return read_table(spark, storage.url(KEYS.landing), name, files)
 
     def products() -> pa.Table:
         return asked.products_by_month(partial(partials.PRODUCTS), table("menu_items")).toArrow()
@@ -55,15 +60,16 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
 
     def customers() -> pa.Table:
         """Ranks first, so that the few wanted ids reach down into the users' Parquet files."""
-        ranked = asked.customers_by_store(partial(partials.PURCHASES), material.questions).toArrow()
+        slices = tasks_at_once(spark)
+        ranked = asked.customers_by_store(partial(partials.PURCHASES), material.questions, slices).toArrow()
         wanted = ranked["user_id"].unique().to_pylist()
         users = table("users").where(f.col("user_id").isin(wanted))
         return asked.birthdates_by_store(spark.createDataFrame(ranked), table("stores"), users).toArrow()
 
     def large_sales() -> tuple[Path, ...]:
-        target = scratch / "large_sales"
-        asked.large_sales(partial(partials.LARGE_SALES)).write.parquet(str(target))
-        return tuple(sorted(target.glob("part-*.parquet")))
+        space = storage.workspace(scratch)
+        asked.large_sales(partial(partials.LARGE_SALES)).write.parquet(space.url(material.sorting))
+        return space.fetch(f"{material.sorting}/part-*.parquet", scratch)
 
     with ThreadPoolExecutor(4, thread_name_prefix="answers") as threads:
         coming = [

@@ -4,13 +4,12 @@ Trouble of one run is its own: it fails with the reason, and the batch is comput
 """
 
 import logging
-import shutil
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,30 +19,35 @@ from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import IllegalTransition, RunNotFound, RunOver
 from kopitiam.contracts.questions import Questions
-from kopitiam.contracts.runs import LogEntry, Run, RunState
-from kopitiam.landing.layout import Home
-from kopitiam.landing.tidying import remove_material
-from kopitiam.landing.writer import sync_tree
+from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
+from kopitiam.landing.layout import KEYS
+from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.failures import SPARK_FAILED, is_stopped, jobs_of, why
+from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.questions import Partials
 from kopitiam.pipeline.questions import partials as partials_of
 from kopitiam.pipeline.source import Descriptors
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
 from kopitiam.registry.port import RegistryPort
+from kopitiam.storage.port import Key, StoragePort
 
 _COMPUTED = ("transactions", "transaction_items")  # the other tables wait for the final step
-_MOST_TASKS = 16
+_FOOTERS_AT_ONCE = 8
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a batch holds of one run."""
+    """What a batch holds of one run, and where it lies."""
 
     run: Run
-    chunks: tuple[LogEntry, ...]
+    files: Mapping[LogEntry, Key]
+
+    @property
+    def chunks(self) -> tuple[LogEntry, ...]:
+        return tuple(self.files)
 
     @property
     def questions(self) -> Questions:
@@ -55,7 +59,7 @@ class BatchWork:
     pipeline: str
     spark: SparkSession
     registry: RegistryPort
-    home: Home
+    storage: StoragePort
     stopping: threading.Event
 
     @property
@@ -78,14 +82,30 @@ class BatchWork:
             self.registry.move(run, RunState.FAILED, reason)
         except (RunOver, RunNotFound, IllegalTransition):
             return
-        remove_material(self.home, run)
+        let_go(self.storage, run)
 
     def _shares(self, chunks: Iterable[LogEntry]) -> list[Share]:
         """By run; chunks of a run that is over are passed by."""
         by_run: dict[str, list[LogEntry]] = defaultdict(list)
         for chunk in chunks:
             by_run[chunk.run].append(chunk)
-        return [Share(run, tuple(by_run[run.run])) for run in self._alive(by_run)]
+        return [Share(run, self._files(run, by_run[run.run])) for run in self._alive(by_run)]
+
+    def _files(self, run: Run, chunks: list[LogEntry]) -> dict[LogEntry, Key]:
+        digests = self._digests(run.run, {chunk.table for chunk in chunks}) if self.storage.is_shared else {}
+        return {
+            chunk: chunk_key(
+                self.storage, run.run, chunk, digests.get((chunk.table, chunk.number), "unknown")
+            )
+            for chunk in chunks
+        }
+
+    def _digests(self, run: str, tables: Iterable[str]) -> dict[tuple[str, int], str]:
+        """A store may hold several bodies for a number: the digest that was registered says which counts."""
+        try:
+            return {(table, c.number): c.digest for table in tables for c in self.registry.chunks(run, table)}
+        except RunNotFound:  # forgotten meanwhile
+            return {}
 
     def _alive(self, runs: Iterable[str]) -> list[Run]:
         alive = []
@@ -100,31 +120,39 @@ class BatchWork:
 
     def _is_sound(self, share: Share) -> bool:
         """The rows that are there are those that were registered; what is counted is what was seen."""
-        for chunk in share.chunks:
-            file = self._file(chunk)
-            try:
-                rows = pq.read_metadata(file).num_rows
-            except (OSError, pa.ArrowException) as error:
-                reason = str(error).partition("\n")[0]
-                self.fail(share.run.run, f"{chunk.table} chunk {chunk.number} cannot be read: {reason}")
-                return False
-            if rows != chunk.rows:
-                told = f"has {rows} rows, {chunk.rows} were registered"
-                self.fail(share.run.run, f"{chunk.table} chunk {chunk.number} {told}")
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as threads:
+            flaws = list(threads.map(self._flaw, share.files.items()))
+        for chunk, flaw in zip(share.chunks, flaws, strict=True):
+            if flaw is not None:
+                self._blame(share.run.run, f"{chunk.table} chunk {chunk.number} {flaw}")
                 return False
         return True
+
+    def _flaw(self, stored: tuple[LogEntry, Key]) -> str | None:
+        chunk, key = stored
+        try:
+            with self.storage.open(key) as file:
+                rows = pq.read_metadata(file).num_rows
+        except (OSError, pa.ArrowException) as error:
+            return f"cannot be read: {str(error).partition(chr(10))[0]}"
+        return None if rows == chunk.rows else f"has {rows} rows, {chunk.rows} were registered"
+
+    def _blame(self, run: str, reason: str) -> None:
+        """Unless storage is away, or full: then it is no fault of the run, and the batch comes again."""
+        self.storage.check()
+        self.fail(run, reason)
 
     def _write(self, batch: str, shares: list[Share]) -> list[Partial]:
         computed = [share for share in shares if any(chunk.table in _COMPUTED for chunk in share.chunks)]
         if not computed:
             return []
-        target = self.home.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
+        target = KEYS.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
         names = [share.run.run for share in computed]
         try:
             with jobs_of(self.spark, names):
-                partials.write(self._partials(computed), target)
+                partials.write(self._partials(computed), self.storage.url(target))
         except SPARK_FAILED as error:
-            shutil.rmtree(target, ignore_errors=True)
+            self.storage.remove(target)
             if self.is_closing:
                 raise
             return self._write_again(batch, computed, error)
@@ -138,7 +166,7 @@ class BatchWork:
             return self._write(batch, [share for share in shares if share.run.run in alive])
         if len(shares) > 1:
             return [partial for share in shares for partial in self._write(batch, [share])]
-        self.fail(shares[0].run.run, f"Spark failed: {why(error)}")
+        self._blame(shares[0].run.run, f"Spark failed: {why(error)}")
         return []
 
     def _partials(self, shares: list[Share]) -> list[Partials]:
@@ -146,7 +174,7 @@ class BatchWork:
 
         A task aggregates its own files, and nothing is shuffled: partials add up however they are cut.
         """
-        tasks = min(self.spark.sparkContext.defaultParallelism, _MOST_TASKS)
+        tasks = tasks_at_once(self.spark)
         return [
             partials_of(
                 self._read(group, "transactions", slice(task, None, tasks)),
@@ -158,23 +186,25 @@ class BatchWork:
         ]
 
     def _read(self, shares: list[Share], table: str, part: slice) -> DataFrame:
-        chunks = [chunk for share in shares for chunk in share.chunks if chunk.table == table]
-        files = [self._file(chunk) for chunk in chunks[part]]
-        return read_table(self.spark, self.home.landing, table, files).coalesce(1)
+        keys = [key for share in shares for chunk, key in share.files.items() if chunk.table == table]
+        files = [self.storage.url(key) for key in keys[part]]
+        return read_table(self.spark, self.storage.url(KEYS.landing), table, files).coalesce(1)
 
-    def _kept(self, target: Path) -> list[Partial]:
-        """On disk for good before the registry hears of them."""
-        if not any(target.glob("run=*")):
-            shutil.rmtree(target, ignore_errors=True)  # no row of the batch is asked about
+    def _kept(self, target: Key) -> list[Partial]:
+        """Durable before the registry hears of them."""
+        folders = self.storage.find(f"{target}/run=*/kind=*")
+        if not folders:
+            self.storage.remove(target)  # no row of the batch is asked about
             return []
-        sync_tree(target)
+        self.storage.settle(target)
         return [
-            Partial(folder.parent.name.removeprefix("run="), str(folder.relative_to(self.home.partials)))
-            for folder in sorted(target.glob("run=*/kind=*"))
+            Partial(folder.parent.name.removeprefix("run="), str(folder.relative_to(KEYS.partials)))
+            for folder in folders
         ]
 
-    def _file(self, chunk: LogEntry) -> Path:
-        return self.home.chunk(chunk.run, chunk.table, chunk.shard, chunk.number)
+
+def chunk_key(storage: StoragePort, run: str, chunk: LogEntry | ChunkRecord, digest: str) -> Key:
+    return storage.name_of(KEYS.chunk(run, chunk.table, chunk.shard, chunk.number), digest)
 
 
 def _by_questions(shares: list[Share]) -> list[list[Share]]:

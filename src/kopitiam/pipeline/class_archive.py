@@ -6,25 +6,24 @@ archive belongs to one JVM and one set of jars: the JVM ignores one that does no
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
-
-import pyspark
 
 from kopitiam.pipeline.java import Java
 
-_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def archive_path(java: Java) -> Path:
     folder = Path(os.environ.get("KOPI_CACHE", Path(sys.prefix) / "share" / "kopitiam"))
-    return folder / f"spark-{pyspark.__version__}-java-{java.version}.jsa"
+    return folder / f"spark-{version('pyspark')}-java-{java.version}.jsa"
 
 
-def use_option(java: Java) -> str:
-    """The JVM option that uses the archive, or nothing if there is none yet."""
+def use_options(java: Java) -> tuple[str, ...]:
+    """The JVM options that use the archive, or none if there is none yet."""
     path = archive_path(java)
-    return f"-XX:SharedArchiveFile={path} {_QUIET}" if path.is_file() else ""
+    return (f"-XX:SharedArchiveFile={path}", *_QUIET) if path.is_file() else ()
 
 
 def record_option(target: Path) -> str:
-    return f"-XX:ArchiveClassesAtExit={target} {_QUIET}"
+    return " ".join((f"-XX:ArchiveClassesAtExit={target}", *_QUIET))

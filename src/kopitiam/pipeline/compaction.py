@@ -5,15 +5,14 @@ Eight of one level make one of the next: each row is written again as often as t
 the logarithm of the number of batches.
 """
 
-import shutil
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.crash_points import crash_point
+from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_partial
-from kopitiam.landing.writer import sync_tree
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of
@@ -38,23 +37,24 @@ class Compaction:
                     raise
 
     def _merge(self, run: str, group: list[Partial]) -> None:
-        home, kind = self.work.home, partials.kind_of(group[0].path)
-        batch = home.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
+        storage, kind = self.work.storage, partials.kind_of(group[0].path)
+        batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
         target = batch / f"run={run}" / f"kind={kind}"
         try:
             with jobs_of(self.work.spark, [run]):
-                frame = partials.read(self.work.spark, home.partials, kind, [each.path for each in group])
-                partials.merged(kind, frame).write.parquet(str(target))
-            sync_tree(batch)
+                home = storage.url(KEYS.partials)
+                frame = partials.read(self.work.spark, home, kind, [each.path for each in group])
+                partials.merged(kind, frame).write.parquet(storage.url(target))
+            storage.settle(batch)
         except BaseException:
-            shutil.rmtree(batch, ignore_errors=True)
+            storage.remove(batch)
             raise
         crash_point("merge.written")
-        new = replace(group[0], path=str(target.relative_to(home.partials)), level=group[0].level + 1)
+        new = replace(group[0], path=str(target.relative_to(KEYS.partials)), level=group[0].level + 1)
         is_replaced = self.work.registry.replace_partials(run, [old.path for old in group], new, self.fence)
         crash_point("merge.committed")
-        for gone in [home.partials / old.path for old in group] if is_replaced else [target]:
-            remove_partial(gone)
+        for gone in [KEYS.partials / old.path for old in group] if is_replaced else [target]:
+            remove_partial(storage, gone)
 
 
 def _levels(found: list[Partial]) -> list[list[Partial]]:

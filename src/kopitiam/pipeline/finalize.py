@@ -3,11 +3,12 @@
 Provisional answers take the same way from what is there so far, without claim and without an end.
 """
 
+import contextlib
 import logging
-import shutil
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,15 +25,16 @@ from kopitiam.contracts.errors import (
 )
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import Run
+from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_material
-from kopitiam.landing.writer import make_folder, sync_folder
 from kopitiam.pipeline.answering import Material, answer
-from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.batches import BatchWork, chunk_key
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.records import Fence, RunAccount
 from kopitiam.results.answers import AnswerSet
 from kopitiam.results.forms import write_forms
 from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.storage.port import Key
 
 _JOINED = ("stores", "menu_items", "users")
 _NOT_WANTED = (RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
@@ -62,7 +64,7 @@ class Finalizer:
             raise
         except KopitiamError as error:
             if not self.work.is_closing:
-                self.work.fail(run, str(error))
+                self._blame(run, str(error))
         return None
 
     def provide(self, run: str) -> None:
@@ -71,7 +73,7 @@ class Finalizer:
         account = registry.account(run)
         if account.figures.run.state.is_over:
             return None
-        folder = self.work.home.provisional(run, uuid.uuid4().hex)
+        storage, folder = self.work.storage, KEYS.provisional(run, uuid.uuid4().hex)
         coverage = Coverage.of(account.processed, account.figures.tables)
         try:
             self._write(account, folder, Stopwatch(), coverage)
@@ -81,16 +83,16 @@ class Finalizer:
             return self.provide(run)  # what was to be read has been merged meanwhile
         before = registry.provisional(run)
         if not registry.publish_provisional(run, folder.name.partition("=")[2], asdict(coverage)):
-            shutil.rmtree(folder, ignore_errors=True)
+            storage.remove(folder)
             return None
-        kept = {folder, before and self.work.home.provisional(run, before.attempt)}  # it may be read now
-        for old in self.work.home.results(run).glob("provisional=*"):
+        kept = {folder, before and KEYS.provisional(run, before.attempt)}  # it may be read now
+        for old in storage.find(f"{KEYS.results(run)}/provisional=*"):
             if old not in kept:
-                shutil.rmtree(old, ignore_errors=True)
+                storage.remove(old)
         return None
 
     def _publish(self, run: Run) -> int:
-        attempt = self.work.home.attempt(run.run, uuid.uuid4().hex)
+        attempt = KEYS.attempt(run.run, uuid.uuid4().hex)
         watch = Stopwatch()
         try:
             summary = self._write(self.work.registry.account(run.run), attempt, watch)
@@ -99,23 +101,24 @@ class Finalizer:
                 run.run, attempt.name.removeprefix("attempt="), summary.to_dict(), self.fence
             )
         except KopitiamError:
-            shutil.rmtree(attempt, ignore_errors=True)
+            self.work.storage.remove(attempt)
             raise
         crash_point("results.published")
         with watch.lap("clean up"):
-            self.clean_up(run.run, attempt)
+            try:
+                self.clean_up(run.run, attempt)
+            except Unavailable as error:  # the answers are out; a gateway tidies up later
+                _log.warning("run %s is not tidied up yet: %s", run.run, error, extra={"run": run.run})
         _log.info("run %s answered", run.run, extra={"run": run.run, "seconds": watch.seconds})
         return sum(summary.answers.values())
 
     def _write(
-        self, account: RunAccount, target: Path, watch: Stopwatch, coverage: Coverage | None = None
+        self, account: RunAccount, target: Key, watch: Stopwatch, coverage: Coverage | None = None
     ) -> Summary:
         figures, run = account.figures, account.figures.run
         questions = Questions.from_dict(run.questions)
-        with tempfile.TemporaryDirectory(prefix=f"run-{run.run}-", dir=self.scratch) as scratch:
-            answers = AnswerSet(
-                answer(self.work.spark, self._material(account, questions), Path(scratch), watch)
-            )
+        with self._material(account, questions) as (material, scratch):
+            answers = AnswerSet(answer(self.work.spark, material, scratch, watch))
             summary = Summary(
                 questions,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
@@ -124,27 +127,40 @@ class Finalizer:
                 time.time() - run.created_at,
                 coverage,
             )
-            with watch.lap("forms"):
-                make_folder(target)
-                write_forms(target, answers, summary)
-                sync_folder(target)
+            with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
+                write_forms(out, answers, summary)
         return summary
 
-    def _material(self, account: RunAccount, questions: Questions) -> Material:
+    @contextlib.contextmanager
+    def _material(self, account: RunAccount, questions: Questions) -> Iterator[tuple[Material, Path]]:
+        """With a folder on this machine; what is sorted on the way goes with it."""
         run = account.figures.run.run
-        home, registry = self.work.home, self.work.registry
+        storage, registry = self.work.storage, self.work.registry
         files = {
-            table: [
-                home.chunk(run, table, chunk.shard, chunk.number) for chunk in registry.chunks(run, table)
-            ]
+            table: [chunk_key(storage, run, chunk, chunk.digest) for chunk in registry.chunks(run, table)]
             for table in _JOINED
         }
         paths = [partial.path for partial in account.partials]
-        return Material(run, questions, paths, files, home.partials, home.landing)
+        material = Material(run, questions, paths, files, storage, KEYS.sorting(run, uuid.uuid4().hex))
+        with tempfile.TemporaryDirectory(prefix=f"run-{run}-", dir=self.scratch) as folder:
+            scratch = Path(folder)
+            try:
+                yield material, scratch
+            finally:
+                storage.workspace(scratch).remove(material.sorting)
 
-    def clean_up(self, run: str, published: Path) -> None:
+    def _blame(self, run: str, reason: str) -> None:
+        """Unless storage is away, or full: then the answers are to be made again."""
+        try:
+            self.work.storage.check()
+        except Unavailable:
+            self.work.registry.unclaim(run, self.fence)
+            raise
+        self.work.fail(run, reason)
+
+    def clean_up(self, run: str, published: Key) -> None:
         """The answers stay; what led to them goes, as do attempts of lives that were cut short."""
-        remove_material(self.work.home, run, published)
+        remove_material(self.work.storage, run, published)
         crash_point("cleanup.files")
         self.work.registry.forget_chunks(run)
         crash_point("cleanup.done")

@@ -6,7 +6,6 @@ each run and kind. Partials merge by adding: those of a whole run may be merged 
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -36,19 +35,19 @@ def schema(kind: str) -> t.StructType:
     return t.StructType([_field(name) for name in COLUMNS[kind]] + [_text(name) for name in _FOLDERS])
 
 
-def write(partials: Iterable[Partials], target: Path) -> None:
+def write(partials: Iterable[Partials], target: str) -> None:
     """One job for all of them. `target` is a new folder: nobody else writes there."""
     every = [frame for some in partials for frame in _labelled(some)]
     whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), every)
-    whole.write.partitionBy("run", "kind").parquet(str(target))
+    whole.write.partitionBy("run", "kind").parquet(target)
 
 
-def read(spark: SparkSession, home: Path, kind: str, paths: Sequence[str]) -> DataFrame:
+def read(spark: SparkSession, home: str, kind: str, paths: Sequence[str]) -> DataFrame:
     """The partials of one kind below the folder of all partials, not merged yet."""
     if not paths:
         return spark.createDataFrame([], schema(kind)).select(*COLUMNS[kind])
-    reader = spark.read.schema(schema(kind)).option("basePath", str(home))
-    return reader.parquet(*[str(home / path) for path in paths]).select(*COLUMNS[kind])
+    reader = spark.read.schema(schema(kind)).option("basePath", home)
+    return reader.parquet(*[f"{home}/{path}" for path in paths]).select(*COLUMNS[kind])
 
 
 def merged(kind: str, partials: DataFrame) -> DataFrame:

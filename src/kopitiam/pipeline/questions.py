@@ -29,8 +29,8 @@ def partials(transactions: DataFrame, items: DataFrame, questions: Questions) ->
         large_sales=in_hours.transform(filter_amount(questions)).select(
             "run", "transaction_id", "final_amount"
         ),
-        products=items.transform(filter_year(questions)).transform(agg_products),
-        tpv=in_hours.transform(agg_tpv),
+        products=items.transform(filter_year(questions)).transform(agg_products(questions)),
+        tpv=in_hours.transform(agg_tpv(questions)),
         purchases=of_the_years.transform(agg_purchases),
     )
 
@@ -71,9 +71,9 @@ def tpv_by_half_and_store(partial: DataFrame, stores: DataFrame) -> DataFrame:
     )
 
 
-def customers_by_store(partial: DataFrame, questions: Questions) -> DataFrame:
+def customers_by_store(partial: DataFrame, questions: Questions, slices: int = 1) -> DataFrame:
     """Q4 before the joins: few rows, whose ids select what is read of the users."""
-    return partial.transform(top_customers(questions))
+    return partial.transform(top_customers(questions, slices))
 
 
 def birthdates_by_store(ranked: DataFrame, stores: DataFrame, users: DataFrame) -> DataFrame:

@@ -2,8 +2,11 @@
 
 import contextlib
 import os
+import shlex
 import socketserver
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -11,14 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.errors import RunFailed
-from kopitiam.pipeline.class_archive import use_option
+from kopitiam.pipeline.class_archive import use_options
+from kopitiam.pipeline.executors import (
+    await_executor,
+    is_cluster,
+    open_session,
+    patience_with,
+    require_reachable,
+)
 from kopitiam.pipeline.java import Java, find_java
+from kopitiam.pipeline.properties import as_properties
 
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -28,6 +40,11 @@ _FIXED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Otherwise rows are sorted by folder before they are written.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # Or the union of what single tasks made would be the work of one task.
+    "spark.sql.unionOutputPartitioning": "false",
+    # All that is generated stays: what is generated anew runs slowly at first. The default is 100.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.sql.codegen.useIdInClassName": "false",  # so that equal code is compiled once
     "spark.scheduler.mode": "FAIR",  # a small final step beside a large batch
     "spark.sql.streaming.pollingDelay": "100ms",
     # The driver lists a few folders quicker than a Spark job would.
@@ -37,8 +54,12 @@ _FIXED = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_ON_A_CLUSTER = {"spark.task.maxFailures": "8"}  # an executor that is lost counts as a failure of its tasks
+_JAVA_OPTIONS = ("-XX:+UseParallelGC", "-XX:-UsePerfData")
 _MOST_MEMORY_MB = 4096
 _KILL_AGAIN_SECONDS = 0.05
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_AN_EXECUTOR_TAKES = 3  # times as long as the driver, if all start at once on a busy machine
 
 
 @dataclass(frozen=True)
@@ -47,6 +68,7 @@ class SparkOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: str = ""
     is_verbose: bool = False
+    patience_seconds: float | None = None  # for a cluster to give a first executor
     stop_seconds: float = 2  # to leave in order; after that the JVM is killed, which harms nothing
 
 
@@ -57,7 +79,8 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
     `workspace` takes Spark's scratch files and, unless verbose, what it would write to the terminal.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
-        coming = starter.submit(_start, options, workspace)
+        leaving = threading.Event()
+        coming = starter.submit(_start, options, workspace, leaving)
         try:
             yield coming
             if coming.done():
@@ -67,6 +90,7 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
         finally:
             # A killed JVM breaks off what it was saying, and pyspark's servers would mourn on the terminal.
             socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
+            leaving.set()
             while not coming.done():  # a JVM may be born after the first try
                 _kill(workspace)
                 wait([coming], timeout=_KILL_AGAIN_SECONDS)
@@ -77,20 +101,53 @@ def _say_nothing(_server: object, _request: object, _client: object) -> None:
     pass
 
 
-def _start(options: SparkOptions, workspace: Path) -> SparkSession:
+def _start(options: SparkOptions, workspace: Path, leaving: threading.Event) -> SparkSession:
+    begun, least = time.monotonic(), patience_with(options.master, options.patience_seconds)
+
+    def patience() -> float:
+        return max(least, _AN_EXECUTOR_TAKES * (time.monotonic() - begun))
+
+    require_reachable(options.master, least, leaving)
     java = find_java()
     os.environ.update(java.environment)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # where the source of the stream is installed
-    log = workspace / "spark.log"
     conf = SparkConf(loadDefaults=False).setAll(list(_settings(options, java, workspace).items()))
-    with log.open("ab") as sink, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyspark warns of a pandas that nothing here uses
+        gateway = _launch(conf, java, options, workspace)
+        spark = open_session(conf, gateway, patience())
+    if is_cluster(options.master):
+        await_executor(spark, patience())
+    return spark
+
+
+def _launch(conf: SparkConf, java: Java, options: SparkOptions, workspace: Path) -> JavaGateway:
+    """The settings may hold secrets, which a command line would show to everybody on this machine."""
+    log, told = workspace / "spark.log", workspace / "spark.properties"
+    told.unlink(missing_ok=True)
+    with open(told, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(as_properties(dict(conf.getAll())))
+    with log.open("ab") as sink, _submitting("--properties-file", str(told), "--load-spark-defaults"):
         try:
             output = {} if options.is_verbose else {"stdout": sink, "stderr": sink}
-            gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
+            return launch_gateway(None, output)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError:
             raise RunFailed(f"Spark did not start with the Java in {java.home}: {_last_line(log)}") from None
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        finally:
+            told.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _submitting(*arguments: str) -> Iterator[None]:
+    """With these in front of what the environment tells pyspark to start Spark with."""
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    os.environ[_SUBMIT_ARGUMENTS] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
+    try:
+        yield
+    finally:
+        del os.environ[_SUBMIT_ARGUMENTS]
+        if before is not None:
+            os.environ[_SUBMIT_ARGUMENTS] = before
 
 
 def _stop(spark: SparkSession) -> None:
@@ -115,24 +172,27 @@ def _kill(workspace: Path) -> None:
 def _settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, str]:
     cores = psutil.cpu_count() or 1
     memory = min(_MOST_MEMORY_MB, psutil.virtual_memory().total // 2**21)
-    java_options = (
-        f"-Djava.io.tmpdir={workspace} -XX:+UseParallelGC -XX:-UsePerfData",
-        use_option(java),
-        options.java_options,
-    )
+    driver_options = (_java_options(java, str(workspace)), options.java_options)
     settings = {
         "spark.app.name": "kopitiam",
         "spark.master": options.master,
         "spark.driver.memory": f"{memory}m",
-        "spark.driver.extraJavaOptions": " ".join(filter(None, java_options)),
+        "spark.driver.extraJavaOptions": " ".join(filter(None, driver_options)),
         "spark.local.dir": str(workspace),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
         "spark.sql.shuffle.partitions": str(2 * cores),
         **_FIXED,
     }
-    if options.master.startswith("local"):
+    if is_cluster(options.master):
+        # An executor works in a folder of its own, which goes with it.
+        settings |= {"spark.executor.extraJavaOptions": _java_options(java, "."), **_ON_A_CLUSTER}
+    else:
         settings |= _ON_THIS_MACHINE
     return settings | dict(options.conf)
+
+
+def _java_options(java: Java, temporary: str) -> str:
+    return shlex.join((f"-Djava.io.tmpdir={temporary}", *_JAVA_OPTIONS, *use_options(java)))
 
 
 def _last_line(log: Path) -> str:

@@ -20,13 +20,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import ForeignCheckpoint, KopitiamError, ServiceError, StaleEpoch, Unavailable
-from kopitiam.landing.tidying import remove_material
+from kopitiam.contracts.errors import (
+    ForeignCheckpoint,
+    KopitiamError,
+    RunNotFound,
+    ServiceError,
+    StaleEpoch,
+    Unavailable,
+)
+from kopitiam.landing.layout import KEYS
+from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.failures import is_stopped
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.storage.port import Key
 
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
@@ -75,13 +84,30 @@ class Stream:
             raise trouble
 
     def sweep(self) -> None:
-        """Partials that no commit tells of: of batches and merges that were cut short."""
-        folder = self.work.home.partials_of(self.work.pipeline)
+        """Partials that no commit tells of: of batches and merges that were cut short.
+
+        In storage that others may use too, another pipeline may have this name: only what belongs to runs
+        of this registry is removed.
+        """
+        storage, folder = self.work.storage, KEYS.partials_of(self.work.pipeline)
         known = self.work.registry.partial_paths(f"{folder.name}/")
         in_use = {path.split("/")[1] for path in known}
-        for batch in folder.glob("batch=*"):
-            if batch.name not in in_use:
-                shutil.rmtree(batch, ignore_errors=True)
+        for batch in storage.find(f"{folder}/batch=*"):
+            if batch.name not in in_use and self._is_ours(batch):
+                storage.remove(batch)
+
+    def _is_ours(self, batch: Key) -> bool:
+        if not self.work.storage.is_shared:
+            return True
+        runs = [key.name.removeprefix("run=") for key in self.work.storage.find(f"{batch}/run=*")]
+        return bool(runs) and all(map(self._is_known, runs))
+
+    def _is_known(self, run: str) -> bool:
+        try:
+            self.work.registry.get_run(run)
+        except RunNotFound:
+            return False
+        return True
 
     def _run_query(self, available_now: bool = False) -> int:
         """Gives the number of batches it committed."""
@@ -149,7 +175,7 @@ class Stream:
             committed = self.work.registry.commit_batch(batch, self.fence)
         self._committed += 1
         for run in committed.ignored:
-            remove_material(self.work.home, run)
+            let_go(self.work.storage, run)
         if committed.outcome == "committed":
             with watch.lap("merge and report"):
                 self.on_committed(batch)

@@ -1,7 +1,6 @@
 """The tables at rest as DataFrames, with declared schemas; each row knows its run from its folder."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
@@ -29,9 +28,10 @@ def spark_schema(table: Table) -> t.StructType:
     return t.StructType([*columns, *_FOLDERS])
 
 
-def read_table(spark: SparkSession, landing: Path, name: str, files: Sequence[Path]) -> DataFrame:
-    """The table in exactly these Parquet files: what else lies beside them was never acknowledged."""
+def read_table(spark: SparkSession, landing: str, name: str, files: Sequence[str]) -> DataFrame:
+    """The table in exactly these Parquet files, as Spark spells them: what else lies beside them was never
+    acknowledged."""
     schema = spark_schema(TABLES[name])
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", str(landing)).parquet(*map(str, files))
+    return spark.read.schema(schema).option("basePath", landing).parquet(*files)

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +29,17 @@ from kopitiam.contracts.messages import (
     ProvisionalWanted,
     TableEnd,
 )
-from kopitiam.landing.layout import Home
-from kopitiam.landing.tidying import remove_material
+from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
 from kopitiam.pipeline.failures import tag_of
 from kopitiam.pipeline.finalize import Finalizer
+from kopitiam.pipeline.hadoop import show_storage
 from kopitiam.pipeline.reporting import report, report_answers
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.stream import Stream
 from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.storage.port import StoragePort
 
 _AT_ONCE = 2  # final steps; a small run need not wait for a large one
 _FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
@@ -53,7 +54,8 @@ class PipelineNode:
     registry: RegistryPort
     connect: Callable[[], RegistryPort]  # another registry of the same place, in another process
     bus: BusPort
-    home: Home
+    storage: StoragePort
+    hadoop: Mapping[str, str]  # what Spark must know to use the storage
     session: Future[SparkSession]
     scratch: Path
     checkpoint: Path
@@ -75,7 +77,8 @@ class Worker:
         if node.session.exception() is not None:
             return  # whoever started it is told
         spark = node.session.result()
-        work = BatchWork(node.name, spark, node.registry, node.home, self.stopping)
+        show_storage(spark, node.storage, node.hadoop)
+        work = BatchWork(node.name, spark, node.registry, node.storage, self.stopping)
         self._finalizer = Finalizer(work, node.fence, node.scratch)
         self._compaction = Compaction(work, node.fence)
         stream = Stream(work, node.connect, node.bounds, node.checkpoint, node.fence, self._on_committed)
@@ -132,7 +135,7 @@ class Worker:
         if isinstance(message, ForceEnd):
             for run in message.runs:
                 self.node.session.result().sparkContext.cancelJobsWithTag(tag_of(run))
-                remove_material(self.node.home, run)
+                let_go(self.node.storage, run)
 
     def _finish(self, run: str) -> None:
         rows = self._finalizer.finish(run)

@@ -37,8 +37,23 @@ class RegistryPort(Protocol):
 
     def get_run(self, run: str) -> Run: ...
 
-    def list_runs(self, owner: str | None, limit: int, before: tuple[float, str] | None = None) -> list[Run]:
-        """Newest first; `before` is the `cursor` of the last run of the page before."""
+    def list_runs(
+        self,
+        owner: str | None,
+        limit: int,
+        before: tuple[float, str] | None = None,
+        *,
+        states: tuple[RunState, ...] = (),
+        search: str = "",
+    ) -> list[Run]:
+        """Newest first; `before` is the `cursor` of the last run of the page before. `search` is looked
+        for in labels, whatever the case, and at the beginning of ids."""
+
+    def count_listed(self, owner: str | None, *, states: tuple[RunState, ...] = (), search: str = "") -> int:
+        """How many runs all pages of such a listing have together."""
+
+    def most_shards(self) -> int:
+        """Of any run that is under way; 0 if there is none."""
 
     def figures(self, run: str) -> RunFigures: ...
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kopitiam.contracts.batches import Partial
-from kopitiam.contracts.runs import ChunkRecord, Run, RunFigures, Span
+from kopitiam.contracts.runs import ChunkRecord, Run, RunFigures, RunState, Span
 from kopitiam.contracts.stages import ByTable
 
 RANK_DIGITS = 6
@@ -15,6 +15,15 @@ EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
 class Opened:
     run: Run
     is_new: bool  # False: an earlier call with the same key opened it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs a listing is about; what is left out does not matter."""
+
+    owner: str | None = None
+    states: tuple[RunState, ...] = ()
+    search: str = ""  # in the label, whatever the case, or the beginning of the id
 
 
 @dataclass(frozen=True)

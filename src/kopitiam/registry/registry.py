@@ -39,7 +39,16 @@ from kopitiam.registry.checks import want_batch, want_counts, want_table
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.migrations import upgrade
 from kopitiam.registry.port import RegistryPort
-from kopitiam.registry.records import Ended, Fence, Opened, Published, Registered, RunAccount, ranked_holder
+from kopitiam.registry.records import (
+    Ended,
+    Fence,
+    Opened,
+    Published,
+    Registered,
+    RunAccount,
+    Wanted,
+    ranked_holder,
+)
 from kopitiam.registry.transactions import Transactions
 
 T = TypeVar("T")
@@ -102,8 +111,22 @@ class Registry(RegistryPort):
     def get_run(self, run: str) -> Run:
         return self._read(lambda c: runs.get_run(c, run))
 
-    def list_runs(self, owner: str | None, limit: int, before: tuple[float, str] | None = None) -> list[Run]:
-        return self._read(lambda c: runs.list_runs(c, owner, limit, before))
+    def list_runs(
+        self,
+        owner: str | None,
+        limit: int,
+        before: tuple[float, str] | None = None,
+        *,
+        states: tuple[RunState, ...] = (),
+        search: str = "",
+    ) -> list[Run]:
+        return self._read(lambda c: runs.list_runs(c, Wanted(owner, states, search), limit, before))
+
+    def count_listed(self, owner: str | None, *, states: tuple[RunState, ...] = (), search: str = "") -> int:
+        return self._read(lambda c: runs.count_listed(c, Wanted(owner, states, search)))
+
+    def most_shards(self) -> int:
+        return self._read(runs.most_shards)
 
     def figures(self, run: str) -> RunFigures:
         return self._read(lambda c: tables.figures(c, run))

@@ -1,10 +1,11 @@
 """Runs: opened, listed, moved from state to state, forgotten. Each function is a part of a transaction."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Row,
     Select,
@@ -28,7 +29,7 @@ from kopitiam.contracts.errors import (
 )
 from kopitiam.contracts.runs import OVER, Run, RunState, can_move
 from kopitiam.contracts.tables import TABLES
-from kopitiam.registry.records import Opened
+from kopitiam.registry.records import Opened, Wanted
 from kopitiam.registry.schema import chunks, owners, partials, run_tables, runs
 from kopitiam.registry.transactions import upsert
 
@@ -121,14 +122,32 @@ def locked_states(connection: Connection, names: Collection[str]) -> dict[str, R
 
 
 def list_runs(
-    connection: Connection, owner: str | None, limit: int, before: tuple[float, str] | None
+    connection: Connection, wanted: Wanted, limit: int, before: tuple[float, str] | None
 ) -> list[Run]:
-    query = select(*RUN_COLUMNS).order_by(runs.c.created_at.desc(), runs.c.run.desc()).limit(limit)
-    if owner is not None:
-        query = query.where(runs.c.owner == owner)
+    query = select(*RUN_COLUMNS).where(*_is_wanted(wanted)).limit(limit)
     if before is not None:
         query = query.where(tuple_(runs.c.created_at, runs.c.run) < before)
-    return _all(connection, query)
+    return _all(connection, query.order_by(runs.c.created_at.desc(), runs.c.run.desc()))
+
+
+def most_shards(connection: Connection) -> int:
+    query = select(func.max(runs.c.shards)).where(runs.c.state.not_in(OVER))
+    return connection.scalar(query) or 0
+
+
+def count_listed(connection: Connection, wanted: Wanted) -> int:
+    query = select(func.count()).select_from(runs).where(*_is_wanted(wanted))
+    return connection.scalar(query) or 0
+
+
+def _is_wanted(wanted: Wanted) -> Iterator[ColumnElement[bool]]:
+    if wanted.owner is not None:
+        yield runs.c.owner == wanted.owner
+    if wanted.states:
+        yield runs.c.state.in_(wanted.states)
+    if text := wanted.search:
+        is_begun_with = runs.c.run.startswith(text.lower(), autoescape=True)
+        yield or_(runs.c.label.icontains(text, autoescape=True), is_begun_with)
 
 
 def runs_in(connection: Connection, states: tuple[RunState, ...]) -> list[Run]:

@@ -51,6 +51,7 @@ class Summary:
     answers: dict[str, int]  # rows of each answer
     seconds: float
     coverage: Coverage | None = None  # of provisional answers
+    fingerprint: str | None = None  # of the input
 
     @property
     def read(self) -> int:
@@ -66,6 +67,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         coverage = {} if self.coverage is None else {"coverage": asdict(self.coverage)}
+        fingerprint = {} if self.fingerprint is None else {"fingerprint": self.fingerprint}
         return {
             "questions": self.questions.to_dict(),
             "rows": {"read": self.read, "used": self.used, "rejected": self.rejected},
@@ -74,4 +76,5 @@ class Summary:
             "answers": self.answers,
             "seconds": round(self.seconds, 2),
             **coverage,
+            **fingerprint,
         }

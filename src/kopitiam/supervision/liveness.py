@@ -93,6 +93,15 @@ class Liveness:
         self._nodes = {name: _Node(kind) for name, kind in expected.items()}
         self._now: float | None = None
 
+    def expect(self, expected: Mapping[str, NodeKind], now: float) -> None:
+        """The fleet has these nodes from now on: new ones get time to start, the others are let go."""
+        now = self._advance(now)
+        known = {name: node for name, node in self._nodes.items() if expected.get(name) == node.kind}
+        self._nodes = {
+            name: known.get(name) or _Node(kind, since=now, deadline=now + self._timeout)
+            for name, kind in expected.items()
+        }
+
     def on_heartbeat(  # noqa: PLR0917 - as they stand in the message
         self, node: str, kind: NodeKind, epoch: int, pid: int, url: str | None, now: float
     ) -> list[Decision]:

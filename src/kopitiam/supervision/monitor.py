@@ -24,6 +24,7 @@ from kopitiam.contracts.messages import (
     Election,
     Heartbeat,
     Message,
+    NodeKind,
     Stopped,
 )
 from kopitiam.contracts.nodes import NodeRecord
@@ -53,7 +54,7 @@ class Watch:
     """What a monitor is given by whoever composes it."""
 
     place: Fence  # its own, as a node of the fleet
-    nodes: NodesSection
+    roster: Callable[[], NodesSection]  # nodes may be added while the fleet runs; monitors keep their ids
     pace: MonitorSection
     registry: RegistryPort
     bus: BusPort
@@ -63,6 +64,11 @@ class Watch:
     @property
     def name(self) -> str:
         return self.place.name
+
+    @property
+    def heard(self) -> dict[str, NodeKind]:
+        """The nodes that have heartbeats."""
+        return {name: kind for name, kind in self.roster().kinds.items() if kind != "service"}
 
 
 class Monitor:
@@ -76,12 +82,13 @@ class Monitor:
         self._watch = watch
         self._now = now
         self._steady = steady
-        self._my_id = watch.nodes.monitors.index(watch.name) + 1
+        monitors = watch.roster().monitors
+        self._my_id = monitors.index(watch.name) + 1
         self._holder = uuid.uuid4().hex
         beat = watch.pace.heartbeat_seconds
         self._bully = Bully(
             self._my_id,
-            frozenset(range(1, len(watch.nodes.monitors) + 1)),
+            frozenset(range(1, len(monitors) + 1)),
             answer_timeout=beat,
             coordinator_timeout=2 * beat,
             leader_timeout=watch.pace.timeout_seconds,
@@ -262,9 +269,8 @@ class _Leadership:
     def __init__(self, watch: Watch, fence: Fence, now: float) -> None:
         self.fence = fence
         self._watch = watch
-        kinds = {name: kind for name, kind in watch.nodes.kinds.items() if kind != "service"}
         self.liveness = Liveness(
-            kinds,
+            watch.heard,
             timeout_seconds=watch.pace.timeout_seconds,
             revive_limit=watch.pace.revive_limit,
             pause_seconds=max(5.0, 3 * watch.pace.heartbeat_seconds),
@@ -288,6 +294,10 @@ class _Leadership:
 
     def report(self, now: float) -> None:
         """What has changed since the last time, so that every gateway can show it."""
+        self.liveness.expect(self._watch.heard, now)
+        for gone in self._reported.keys() - self._watch.roster().kinds:
+            self._watch.registry.forget_node(gone)
+            del self._reported[gone]
         for node in (*self.liveness.nodes(now), *self._watch.services.nodes(now)):
             record = replace(self._as_known(node), leader=node.name == self._watch.name)
             if record != self._reported.get(node.name):

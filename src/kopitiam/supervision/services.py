@@ -20,19 +20,20 @@ _log = logging.getLogger(__name__)
 class ServiceWatch:
     def __init__(
         self,
-        probes: Mapping[str, Callable[[], bool]],
+        probes: Callable[[], Mapping[str, Callable[[], bool]]],
         revive: Callable[[str], None],
         *,
         every_seconds: float,
         patience_seconds: float,
         revive_limit: int,
     ) -> None:
-        """`patience_seconds` come on top of the time that a few probes take."""
+        """`patience_seconds` come on top of the time that a few probes take. Which services there are may
+        change."""
         self._probes = probes
         self._revive = revive
         self._every = every_seconds
         self._liveness = Liveness(
-            dict.fromkeys(probes, "service"),
+            {},
             timeout_seconds=_PROBES * every_seconds + patience_seconds,
             revive_limit=revive_limit,
             pause_seconds=60.0,  # a probe may take its time
@@ -44,8 +45,10 @@ class ServiceWatch:
             self.look(time.time())
 
     def look(self, now: float) -> None:
-        alive = [name for name, answers in self._probes.items() if answers()]
+        probes = self._probes()
+        alive = [name for name, answers in probes.items() if answers()]
         with self._lock:
+            self._liveness.expect(dict.fromkeys(probes, "service"), now)
             decisions = [
                 decision
                 for name in alive

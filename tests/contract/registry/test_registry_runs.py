@@ -151,6 +151,29 @@ def test_runs_are_listed_newest_first_page_by_page(registry, open_run: OpenRun, 
     assert sorted(run.run for run in pages) == sorted(opened)
     assert [run.cursor for run in pages] == sorted((run.cursor for run in pages), reverse=True)
     assert {run.run for run in registry.list_runs("anna", 10)} == set(opened[1::2])
+    assert (registry.count_listed(None), registry.count_listed("anna")) == (7, 3)
+
+
+def test_runs_are_listed_by_state(registry, open_run: OpenRun) -> None:
+    by_state = {state: in_state(registry, open_run(), state) for state in RunState}
+    for state, run in by_state.items():
+        assert [found.run for found in registry.list_runs(None, 10, states=(state,))] == [run]
+    two = (RunState.DONE, RunState.ENDED)
+    assert {run.state for run in registry.list_runs(None, 10, states=two)} == set(two)
+    assert registry.count_listed(None, states=two) == 2
+
+
+def test_runs_are_found_by_label_or_by_the_beginning_of_the_id(registry, open_run: OpenRun) -> None:
+    january, percent = open_run(label="Penang, January"), open_run(label="100%_sure")
+
+    def found(search: str, owner: str | None = None) -> set[str]:
+        listed = {run.run for run in registry.list_runs(owner, 10, search=search)}
+        assert registry.count_listed(owner, search=search) == len(listed)
+        return listed
+
+    assert found("penang") == found("JANUARY") == found(january[:12].upper()) == {january}
+    assert found("100%") == found("%_s") == {percent}
+    assert found("_%") == found("nobody's") == found("penang", "somebody else") == set()
 
 
 @pytest.mark.parametrize(("state", "to"), ILLEGAL, ids="->".join)
@@ -274,3 +297,14 @@ def test_a_run_that_is_not_over_cannot_be_forgotten(registry, open_run: OpenRun,
         with pytest.raises(IllegalTransition):
             forget(run)
     assert len(registry.chunks(run, "users")) == 1
+
+
+def test_the_most_shards_are_those_of_runs_under_way(
+    registry: Registry, open_run: Callable[..., str]
+) -> None:
+    assert registry.most_shards() == 0
+    open_run(shards=2)
+    large = open_run(shards=5)
+    assert registry.most_shards() == 5
+    registry.move(large, RunState.ENDED, "no more")
+    assert registry.most_shards() == 2

@@ -130,7 +130,7 @@ def test_all_forms_are_downloaded(
     out = tmp_path / "answers" / "today"
     run.download(out)
     names = {f"results_query_{name}.{form}" for name in ANSWERS for form in ("csv", "json", "parquet")}
-    assert {file.name for file in out.iterdir()} == names | {"summary.json", "rejected.csv"}
+    assert {file.name for file in out.iterdir()} == names | {"summary.json", "rejected.csv", "report.html"}
     assert (out / "results_query_2_1.csv").read_text() == "answer 2_1 as csv\n"
     answers = DownloadedAnswers(out)
     assert (answers.summary.read, answers.summary.used, answers.summary.rejected) == (7, 6, 1)

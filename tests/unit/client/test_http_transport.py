@@ -46,7 +46,7 @@ LIST = "/runs?limit=5"
 def test_a_sound_call_is_made_once_with_the_token(
     gateway: TinyGateway, transport: Transport, time: FakeTime
 ) -> None:
-    assert transport.call("GET", LIST).json() == {"runs": [], "next": None}
+    assert transport.call("GET", LIST).json() == {"runs": [], "next": None, "total": None}
     assert gateway.calls == ["GET /api/v1/runs"]
     assert gateway.headers[0]["Authorization"] == f"Bearer {TOKEN}"
     assert time.slept == []
@@ -230,7 +230,7 @@ def test_a_file_is_fetched_whole_or_not_at_all(
 ) -> None:
     gateway.faults.append(Fault("GET", times=2, is_stored=True))
     transport.fetch(LIST, tmp_path / "list.json")
-    assert (tmp_path / "list.json").read_bytes() == b'{"runs":[],"next":null}'
+    assert (tmp_path / "list.json").read_bytes() == b'{"runs":[],"next":null,"total":null}'
     gateway.faults.append(Fault("GET", status=410, error="over"))
     with pytest.raises(RunOver):
         transport.fetch(LIST, tmp_path / "other.json")

@@ -11,7 +11,14 @@ from kopitiam.bus.delivery import Courier
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.bus.port import Handler, Subscription
 from kopitiam.contracts.config import MonitorSection, NodesSection
-from kopitiam.contracts.messages import ELECTION_TOPIC, HEARTBEAT_TOPIC, Coordinator, Heartbeat, Message
+from kopitiam.contracts.messages import (
+    ELECTION_TOPIC,
+    HEARTBEAT_TOPIC,
+    Answer,
+    Coordinator,
+    Heartbeat,
+    Message,
+)
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.registry import Fence, open_registry
 from kopitiam.supervision.monitor import Monitor, Watch
@@ -69,7 +76,7 @@ class NoServices(ServiceWatch):
     """Tells when a monitor's thread has come by."""
 
     def __init__(self) -> None:
-        super().__init__({}, print, every_seconds=BEAT, patience_seconds=0, revive_limit=1)
+        super().__init__(dict, print, every_seconds=BEAT, patience_seconds=0, revive_limit=1)
         self.passed: set[str] = set()
 
     def on_revived(self, name: str, now: float) -> None:
@@ -106,6 +113,7 @@ class World:
         self.registry = open_registry("sqlite", home, self.clock)
         self.heard: list[Message] = []
         self.revived: list[str] = []
+        self.roster = NODES
         self._monitors: dict[str, Running] = {}
         for topic in (ELECTION_TOPIC, HEARTBEAT_TOPIC):
             self.bus.subscribe(topic, self.heard.append)
@@ -113,7 +121,15 @@ class World:
     def start(self, name: str, registry: Any = None) -> None:
         place = Fence(name, self.registry.enlist(name, f"life of {name}", 1e6))
         services = NoServices()
-        watch = Watch(place, NODES, PACE, registry or self.registry, self.bus, self.revived.append, services)
+        watch = Watch(
+            place,
+            lambda: self.roster,
+            PACE,
+            registry or self.registry,
+            self.bus,
+            self.revived.append,
+            services,
+        )
         self._monitors[name] = Running(Monitor(watch, self.clock, self.clock), services)
 
     def stop(self, name: str) -> None:
@@ -137,10 +153,17 @@ class World:
         raise AssertionError("not within a hundred seconds")
 
     def beat(self, name: str, epoch: int = 1) -> None:
-        kind, now = NODES.kinds[name], self.clock()
+        kind, now = self.roster.kinds[name], self.clock()
         self.bus.publish(
             HEARTBEAT_TOPIC, Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now)
         )
+
+    def forget_heard(self) -> None:
+        """Also what is still on its way."""
+        last = Answer(sender=0, to=0)
+        self.bus.publish(ELECTION_TOPIC, last)
+        until(lambda: last in self.heard)
+        self.heard.clear()
 
     def leader(self) -> tuple[str, int] | None:
         """Whoever last said so, and under which epoch."""

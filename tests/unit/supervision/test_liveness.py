@@ -302,3 +302,42 @@ def test_a_node_whose_time_is_up_is_shown_dead_before_the_tick() -> None:
     watch(liveness, 1.0, TIMEOUT - 1)
     assert (node(liveness, 21.0).state, node(liveness, 21.0).since) == ("dead", TIMEOUT)
     assert liveness.tick(21.0) == [Revive("p", 1)]
+
+
+# -- a fleet that changes
+
+
+def test_a_node_that_is_added_has_a_full_timeout_and_is_then_revived() -> None:
+    liveness = machine()
+    live(liveness, 0.0, 100.0)
+    liveness.expect({"p": "pipeline", "new": "gateway"}, 100.0)
+    assert [(each.name, each.state) for each in liveness.nodes(100.0)] == [
+        ("p", "alive"),
+        ("new", "starting"),
+    ]
+    assert [decision for decision in live(liveness, 101.0, 119.0) if decision == Revive("new", 1)] == []
+    assert Revive("new", 1) in live(liveness, 120.0, 121.0)
+
+
+def test_a_node_that_is_taken_out_is_not_revived() -> None:
+    liveness = machine()
+    live(liveness, 0.0, 10.0)
+    liveness.expect({}, 10.0)
+    assert watch(liveness, 10.0, 10.0 + 3 * TIMEOUT) == []
+    assert beat(liveness, 10.0 + 3 * TIMEOUT) == []
+    assert liveness.nodes(10.0 + 3 * TIMEOUT) == []
+
+
+def test_expecting_the_same_nodes_again_changes_nothing() -> None:
+    liveness, other = machine(), machine()
+    for now in range(100):
+        liveness.expect({"p": "pipeline"}, float(now))
+        assert liveness.tick(float(now)) == other.tick(float(now))
+        assert liveness.nodes(float(now)) == other.nodes(float(now))
+
+
+def test_a_name_that_stands_for_another_kind_is_another_node() -> None:
+    liveness = machine()
+    live(liveness, 0.0, 10.0)
+    liveness.expect({"p": "gateway"}, 10.0)
+    assert (node(liveness, 10.0).kind, node(liveness, 10.0).state) == ("gateway", "starting")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from monitor_world import BEAT, NODES, TIMEOUT, Clock, World, until
 
-from kopitiam.contracts.config import MonitorSection
+from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.errors import ConfigError, RegistryUnavailable, StaleEpoch
 from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Coordinator, Election, Heartbeat, Stopped
 from kopitiam.contracts.nodes import NodeRecord
@@ -50,7 +50,7 @@ def test_a_higher_one_takes_over_and_the_lower_one_stays_quiet(world: World) -> 
     world.start("monitor-3")
     world.pass_time_until(lambda: world.leader() == ("monitor-3", 2), EVERYBODY)
     world.pass_time(3, EVERYBODY)
-    world.heard.clear()
+    world.forget_heard()
     world.pass_time(3 * TIMEOUT, EVERYBODY)
     assert {message.sender for message in world.heard if isinstance(message, Coordinator)} == {3}
     assert not [message for message in world.heard if isinstance(message, Election)]
@@ -110,7 +110,7 @@ def test_a_leader_whose_epoch_is_over_revives_nobody(world: World) -> None:
     world.pass_time_until(world.leader, ("monitor-1",))
     world.pass_time(TIMEOUT - 2, ("monitor-1",))
     assert world.registry.outrank(LEASE, 3, "somebody", 1e6) == 2
-    world.heard.clear()
+    world.forget_heard()
     world.pass_time(3 * TIMEOUT, ("monitor-1",))
     assert [message for message in world.heard if isinstance(message, Election)]
     assert not [message for message in world.heard if isinstance(message, Coordinator)]
@@ -313,10 +313,11 @@ class Probed:
 
     def __init__(self, patience_seconds: float = 0.0, revive_limit: int = 2) -> None:
         self.answers = True
+        self.services = ["rabbitmq"]
         self.revived: list[float] = []
         self.now = 0.0
         self.watch = ServiceWatch(
-            {"rabbitmq": lambda: self.answers},
+            lambda: dict.fromkeys(self.services, lambda: self.answers),
             lambda _: self.revived.append(self.now),
             every_seconds=BEAT,
             patience_seconds=patience_seconds,
@@ -382,3 +383,37 @@ def test_a_service_that_does_not_come_back_is_tried_a_few_times_and_then_a_perso
     assert len(service.revived) == 2
     alarms = [message for message in caplog.messages if message.startswith("ALARM: rabbitmq: ")]
     assert len(alarms) == 1
+
+
+def test_a_service_that_is_added_is_watched_and_one_that_is_taken_out_is_not_missed() -> None:
+    service = Probed()
+    service.pass_time(5)
+    service.services = ["spark-worker-3"]
+    service.pass_time(1)
+    assert [node.name for node in service.watch.nodes(service.now)] == ["spark-worker-3"]
+    service.answers = False
+    service.pass_time(5)
+    assert len(service.revived) == 1
+
+
+# -- a fleet that grows
+
+
+def test_a_node_that_is_added_is_watched_shown_and_revived(world: World) -> None:
+    world.start("monitor-1")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.roster = NodesSection(gateways=("gateway-1", "gateway-2"))
+    world.pass_time(3, (*EVERYBODY, "gateway-2"))
+    assert world.nodes()["gateway-2"].state == "alive"
+    world.pass_time_until(lambda: world.revived, EVERYBODY)
+    assert world.revived == ["gateway-2"]
+
+
+def test_a_node_that_is_taken_out_is_neither_shown_nor_revived(world: World) -> None:
+    world.start("monitor-1")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(3, EVERYBODY)
+    world.roster = NodesSection(gateways=())
+    world.pass_time(3 * TIMEOUT, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    assert "gateway-1" not in world.nodes()
+    assert not world.revived

@@ -9,13 +9,17 @@ from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.services.port import Service
 from kopitiam.fleet.services.postgresql import PostgreSQL
 from kopitiam.fleet.services.rabbitmq import RabbitMQ
+from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
+from kopitiam.fleet.services.spark_master import WORKER, SparkMaster
+from kopitiam.fleet.services.spark_worker import SparkWorker
 
 __all__ = ["Service", "find_service", "in_order", "probes", "service_settings", "services_of", "watches"]
 
 _SERVICES: dict[str, Callable[[Settings], Service]] = {  # in the order in which they are started
     "postgresql": PostgreSQL,
     "rabbitmq": RabbitMQ,
-}
+    SPARK_MASTER: SparkMaster,
+}  # and then Spark's workers, of which there may be many
 
 
 def services_of(settings: Settings) -> list[Service]:
@@ -24,12 +28,14 @@ def services_of(settings: Settings) -> list[Service]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: list(_SERVICES).index(name) if name in _SERVICES else -1)
+    return sorted(names, key=_rank)
 
 
 def find_service(name: str, settings: Settings) -> Service:
+    if WORKER.fullmatch(name):
+        return SparkWorker(name, settings)
     if name not in _SERVICES:
-        raise ConfigError(f"nodes.services: {name} is not one of {', '.join(_SERVICES)}")
+        raise ConfigError(f"nodes.services: {name} is not one of {', '.join(_SERVICES)}, spark-worker-1, …")
     return _SERVICES[name](settings)
 
 
@@ -53,3 +59,9 @@ def watches(settings: Settings) -> dict[str, Callable[[], bool]]:
         return not home.record(service.name).exists() or service.probe()
 
     return {service.name: partial(is_not_missed, service) for service in services_of(settings)}
+
+
+def _rank(name: str) -> tuple[int, int]:
+    if worker := WORKER.fullmatch(name):
+        return len(_SERVICES), int(worker[1])
+    return list(_SERVICES).index(name) if name in _SERVICES else -1, 0

@@ -1,13 +1,14 @@
 """Chunks: received, checked, made durable, acknowledged; and the END of a table."""
 
 import uuid
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Sealed, StoredChunk
+from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Sealed, StoredChunk, Text
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState
@@ -15,7 +16,7 @@ from kopitiam.gateway.announcements import tell_end
 from kopitiam.gateway.bodies import receive
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
 from kopitiam.gateway.problems import Refusal, refusals
-from kopitiam.landing.writer import replace_file
+from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Ended
 
 router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
@@ -33,9 +34,21 @@ _MOST_REJECTED_BYTES = 8 << 20
     responses={200: {"model": StoredChunk}, **_REFUSALS},
 )
 async def put_chunk(
-    run: RunDep, table: TablePath, number: Annotated[Number, Path()], request: Request, gateway: GatewayDep
+    run: RunDep,
+    table: TablePath,
+    number: Annotated[Number, Path()],
+    request: Request,
+    gateway: GatewayDep,
+    *,
+    file: Annotated[Text, Query(description="of CSV: the file that it was cut from")] = "",
+    line: Annotated[
+        int | None, Query(ge=2, lt=2**53, description="on which its first row stands there")
+    ] = None,
 ) -> Response:
-    """Store a chunk: Parquet in normal form, or CSV with a header. 201 when durable, 200 if it was."""
+    """Store a chunk: Parquet in normal form, or CSV with a header. 201 when durable, 200 if it was.
+
+    Rows of a CSV chunk that do not parse are set aside with file and line, if these are told.
+    """
     _require_taking(run)
     limits = gateway.settings.gateway
     with gateway.admission.body():
@@ -44,6 +57,7 @@ async def put_chunk(
         try:
             async with gateway.keeping(run):
                 body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
+                body = replace(body, file=file, line=line)
                 stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
         finally:
             path.unlink(missing_ok=True)
@@ -94,7 +108,7 @@ async def put_rejected(run: RunDep, table: TablePath, request: Request, gateway:
 
 def _keep_rejected(gateway: Gateway, run: Run, table: str, content: bytes) -> None:
     whole_lines = content if content.endswith(b"\n") else content + b"\n"
-    replace_file(gateway.home.rejected(run.run) / f"{table}-client.csv", whole_lines)
+    gateway.storage.replace(KEYS.rejected(run.run) / f"{table}-client.csv", whole_lines)
 
 
 def _require_taking(run: Run) -> None:

@@ -30,6 +30,8 @@ def readyz(gateway: GatewayDep) -> str:
         probe.unlink()
     except OSError as error:
         raise Unavailable(f"landing cannot be written to: {error.strerror}") from None
+    if gateway.storage.is_shared:
+        gateway.storage.check()
     return "ready\n"
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from kopitiam.contracts.api import OpenRun, RunList, RunStatus
+from kopitiam.contracts.api import OpenRun, RunList, RunStatus, Text
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.announcements import force_end
@@ -45,17 +45,22 @@ def open_run(wanted: OpenRun, gateway: GatewayDep, caller: CallerDep, response: 
 def list_runs(
     gateway: GatewayDep,
     caller: CallerDep,
+    *,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str | None, Query(max_length=100, description="`next` of the page before")] = None,
+    state: Annotated[tuple[RunState, ...], Query(description="only runs in one of these states")] = (),
+    search: Annotated[Text, Query(description="in the label, or the beginning of the id")] = "",
 ) -> RunList:
     """Runs, newest first."""
-    found = gateway.registry.list_runs(caller.sees, limit + 1, _cursor(before))
+    registry = gateway.registry
+    found = registry.list_runs(caller.sees, limit + 1, _cursor(before), states=state, search=search)
     page = found[:limit]
     more = len(found) > limit
     cursor = page[-1].cursor if more else None
     return RunList(
-        runs=[run_status(gateway.registry, run.run) for run in page],
+        runs=[run_status(registry, run.run) for run in page],
         next=f"{cursor[0]!r}~{cursor[1]}" if cursor else None,
+        total=registry.count_listed(caller.sees, states=state, search=search),
     )
 
 

@@ -1,20 +1,19 @@
-"""Chunk files: durable before anybody is told, never changed, the same bytes for the same rows."""
+"""Files below home: durable before anybody is told, never changed."""
 
 import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from kopitiam.contracts.tables import TABLES, TRANSACTIONS, USERS
-from kopitiam.landing import writer
-from kopitiam.landing.layout import Home
-from kopitiam.landing.writer import AlreadyWritten, encode, keep_once
+from kopitiam.storage.local import LocalStorage
+from kopitiam.storage.port import AlreadyWritten, Key
+
+
+def keep_once(body: Path, path: Path) -> bool:
+    return LocalStorage(path.parent).keep_once(body, Key(path.name), "any")
 
 
 @pytest.fixture
@@ -44,8 +43,8 @@ def calls(monkeypatch):
         made.append(("link", str(source), str(target)))
         real_link(source, target)
 
-    monkeypatch.setattr(writer.os, "fsync", fsync)
-    monkeypatch.setattr(writer.os, "link", link)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", link)
     return made
 
 
@@ -84,7 +83,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, write_once):
     def fail(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space left"):
         write_once(tmp_path / "chunk", b"rows")
     assert list(tmp_path.iterdir()) == []
@@ -125,51 +124,3 @@ def test_of_many_writers_of_different_bytes_one_wins_and_the_others_are_refused(
     assert outcome.count(True) == 1
     assert outcome.count(None) == 3
     assert (tmp_path / "chunk").read_bytes() == bytes([outcome.index(True)]) * 1000
-
-
-def sales(count=1000):
-    start = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
-    times = [datetime.fromtimestamp(start + 60 * n, UTC) for n in range(count)]
-    columns = {
-        "transaction_id": [f"t{n}" for n in range(count)],
-        "store_id": [n % 10 for n in range(count)],
-        "user_id": [None if n % 3 else n for n in range(count)],
-        "final_amount": [n * 25 for n in range(count)],
-        "created_at": times,
-    }
-    return pa.table(columns, schema=TRANSACTIONS.schema)
-
-
-def test_a_chunk_is_one_row_group_with_statistics_of_its_time():
-    rows = sales()
-    metadata = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, rows)))
-    assert (metadata.num_row_groups, metadata.num_rows) == (1, 1000)
-    created_at = metadata.row_group(0).column(rows.schema.get_field_index("created_at"))
-    assert created_at.path_in_schema == "created_at"
-    assert created_at.statistics.min == rows["created_at"][0].as_py()
-    assert created_at.statistics.max == rows["created_at"][-1].as_py()
-
-
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_a_chunk_has_the_declared_schema_even_without_rows(table):
-    back = pq.read_table(pa.BufferReader(encode(table, table.schema.empty_table())))
-    assert back.schema.equals(table.schema, check_metadata=False)
-
-
-def test_the_same_rows_give_the_same_bytes_whatever_their_pieces():
-    rows = sales()
-    pieces = pa.concat_tables([rows.slice(0, 1), rows.slice(1, 700), rows.slice(701)])
-    assert encode(TRANSACTIONS, rows) == encode(TRANSACTIONS, pieces) == encode(TRANSACTIONS, sales())
-    assert pq.read_table(pa.BufferReader(encode(TRANSACTIONS, pieces))).equals(rows)
-
-
-def test_columns_that_repeat_are_kept_as_dictionaries():
-    group = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, sales()))).row_group(0)
-    columns = [group.column(number) for number in range(group.num_columns)]
-    with_dictionary = {column.path_in_schema for column in columns if column.has_dictionary_page}
-    assert with_dictionary == {column.name for column in TRANSACTIONS.columns if column.repeats}
-
-
-def test_chunk_files_lie_by_table_shard_and_run(tmp_path):
-    path = Home(tmp_path).chunk("run-1", USERS.name, 3, 42)
-    assert path == tmp_path / "landing" / "table=users" / "shard=3" / "run=run-1" / "chunk-00042.parquet"

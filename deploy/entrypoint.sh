@@ -1,0 +1,29 @@
+#!/bin/bash
+# What a container of this image can be: an executor as Spark on Kubernetes asks for it, a part of a standalone
+# Spark, the question whether a node lives, or whatever `kopi` can be.
+set -euo pipefail
+
+executor() {
+  local options=() name
+  for name in $(compgen -e SPARK_JAVA_OPT_ | sort --version-sort); do
+    options+=("${!name}")
+  done
+  exec "$JAVA_HOME/bin/java" "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+    -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:$SPARK_HOME/jars/*" \
+    org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+    --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+    --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+    --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+}
+
+alive() {  # in Kubernetes a pod, its host and its node have one name
+  kopi node status "$1" --config /etc/kopitiam/kopitiam.toml --json | grep --quiet '"state": "alive"'
+}
+
+case "${1:-}" in
+  executor) executor ;;
+  alive) alive "${2:-$HOSTNAME}" ;;
+  spark-master) shift && exec spark-class org.apache.spark.deploy.master.Master "$@" ;;
+  spark-worker) shift && exec spark-class org.apache.spark.deploy.worker.Worker "$@" ;;
+  *) exec kopi "$@" ;;
+esac

@@ -1,0 +1,95 @@
+"""The processes behind the nodes of a fleet: how they are hurt, and how one sees that they are back."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import psutil
+
+from kopitiam.contracts.errors import ServiceError
+from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.fleet.families import condition, is_alive
+from kopitiam.fleet.nodes import Fleet
+from kopitiam.fleet.processes import family_of
+from kopitiam.fleet.records import read_record
+from kopitiam.fleet.services import find_service, probes
+
+Nodes = Mapping[str, NodeRecord]  # as the registry knows them
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A node that was hurt: its process then, and all that were hurt with it."""
+
+    name: str
+    pid: int
+    at: float
+    processes: Sequence[psutil.Process] = field(default=(), repr=False)
+
+
+class Victims:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._kinds = fleet.settings.nodes.kinds
+        self._probes = probes(fleet.settings)
+
+    def pid_of(self, name: str) -> int | None:
+        """Of the process that stands for the node now, if it lives; a frozen one lives."""
+        record = read_record(self._fleet.home, name)
+        process = record.process() if record else None
+        return process.pid if process is not None and is_alive(process.pid) else None
+
+    def family(self, name: str) -> list[psutil.Process]:
+        """All processes of a node: a pipeline's Java, a broker's helpers, a database's backends."""
+        if self._kinds[name] == "service":
+            return find_service(name, self._fleet.settings).family()
+        return family_of(self._fleet.home, name)
+
+    def hurt(self, name: str, number: signal.Signals, *, alone: bool = False) -> Loss:
+        """The node with all its processes, as if its machine were lost; `alone`: only its first one."""
+        pid = self.pid_of(name)
+        if pid is None:
+            raise ServiceError(f"{name} does not run")
+        hurt = [psutil.Process(pid)] if alone else self.family(name)
+        at = time.monotonic()
+        send(hurt, number)
+        return Loss(name, pid, at, tuple(hurt))
+
+    def is_noticed(self, loss: Loss, nodes: Nodes) -> bool:
+        """Somebody has declared it dead, or started it anew already."""
+        node = nodes.get(loss.name)
+        return self.pid_of(loss.name) not in (None, loss.pid) or (node is not None and node.state == "dead")
+
+    def is_replaced(self, loss: Loss, nodes: Nodes) -> bool:
+        """Another process stands for the node, and does its work."""
+        return self.pid_of(loss.name) != loss.pid and self.is_well(loss.name, nodes)
+
+    def is_well(self, name: str, nodes: Nodes) -> bool:
+        """It runs and has said so; a service answers."""
+        pid = self.pid_of(name)
+        if pid is None or condition(psutil.Process(pid)) != "running":
+            return False
+        if name in self._probes:
+            return self._probes[name]()
+        node = nodes.get(name)
+        return node is not None and (node.state, node.pid) == ("alive", pid)
+
+    def ailing(self, nodes: Nodes) -> list[str]:
+        """All that are not well, as this machine and the registry see it."""
+        return [
+            name
+            for name, kind in self._kinds.items()
+            if not self.is_well(name, nodes)
+            or (kind == "service" and not (name in nodes and nodes[name].state == "alive"))
+        ]
+
+
+def send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    """To those that are still there; a number that went to another process is spared."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if process.is_running():
+                os.kill(process.pid, number)

@@ -1,0 +1,172 @@
+"""`kopi chaos`: trouble for a fleet that runs, and what came of it."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kopitiam.cli.options import Config, Json
+from kopitiam.contracts.errors import ConfigError, RunFailed
+
+if TYPE_CHECKING:
+    from kopitiam.chaos.accounts import RunOutcome
+    from kopitiam.chaos.chaos import Listeners
+    from kopitiam.chaos.ordeals import Ordeal
+    from kopitiam.chaos.summary import Spread, Summary
+    from kopitiam.fleet.nodes import Fleet
+
+_WIDTH_OF_FILES = 120
+
+
+def chaos(
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="The same seed gives the same plan.")] = 7,
+    kills: Annotated[int, typer.Option(metavar="N", min=1, help="How many times a node is struck.")] = 8,
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Some are frozen (SIGSTOP) for a while instead of killed.")
+    ] = False,
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Only these: names or kinds, such as pipeline-1,leader,service \\[default: all].",
+            show_default=False,
+        ),
+    ] = None,
+    clients: Annotated[int, typer.Option(metavar="K", min=1, help="Clients that submit at once.")] = 4,
+    scale: Annotated[
+        float, typer.Option(metavar="X", help="Size of the data of each; 1 is the full size.")
+    ] = 0.001,
+    patience: Annotated[
+        float, typer.Option(metavar="P", min=1, help="Seconds that a victim has to be back.")
+    ] = 300,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Kill nodes of a running fleet at random, while clients submit and verify; then tell what happened.
+
+    Gateways, pipelines, monitors (the leader too) and services are struck, never more at once than the fleet
+    can recover from. Ends with 0 only if every answer was exact and everybody came back; the fleet is left
+    running.
+
+    Examples:
+
+      kopi cluster up --config fleet.toml && kopi chaos --config fleet.toml --seed 7 --kills 12
+
+      kopi chaos --config fleet.toml --kills 6 --freeze --targets pipeline,leader --json
+    """
+    from kopitiam.chaos.chaos import Wanted, unleash
+    from kopitiam.fleet.nodes import open_fleet
+
+    fleet = open_fleet(config)
+    wanted = Wanted(seed, kills, freeze, _groups(fleet, targets), clients, scale, patience)
+    with _progress(kills) as listeners:
+        summary = unleash(fleet, wanted, listeners)
+    if as_json:
+        typer.echo(json.dumps(summary.to_dict(), indent=2))
+    else:
+        _show(summary)
+    if summary.complaints:
+        raise RunFailed(f"not everything was exact and revived: {summary.complaints[0]}")
+
+
+def _groups(fleet: "Fleet", targets: str | None) -> dict[str, tuple[str, ...]]:
+    from kopitiam.chaos.plan import chosen, groups_of
+
+    kinds = fleet.settings.nodes.kinds
+    if not fleet.settings.nodes.monitors:
+        raise ConfigError("nodes.monitors: without one nobody is revived")
+    groups = groups_of(kinds)
+    if targets is not None:
+        groups = chosen(groups, kinds, [word.strip() for word in targets.split(",")])
+    return groups
+
+
+@contextlib.contextmanager
+def _progress(kills: int) -> "Iterator[Listeners]":
+    from kopitiam.chaos.chaos import Listeners
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.fields[what]}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        revived = bars.add_task("", total=kills, what="revived")
+        verified = bars.add_task("", total=None, what="runs   ")
+
+        def on_step(what: str) -> None:
+            bars.update(verified, description=what)
+
+        def on_ordeal(ordeal: "Ordeal") -> None:
+            is_back = ordeal.revived_seconds is not None
+            bars.update(revived, advance=int(is_back), description=f"{ordeal.name} {_fate(ordeal)}")
+
+        def on_outcome(outcome: "RunOutcome") -> None:
+            told = "exact" if outcome.is_exact else outcome.complaint
+            bars.update(verified, advance=1, description=f"client {outcome.client}: {told}")
+
+        yield Listeners(on_step, on_ordeal, on_outcome)
+
+
+def _fate(ordeal: "Ordeal") -> str:
+    if ordeal.revived_seconds is not None:
+        return f"is back after {ordeal.revived_seconds:.1f} s"
+    if ordeal.noticed_seconds is not None:
+        return f"is missed after {ordeal.noticed_seconds:.1f} s"
+    return f"is {_deed(ordeal)}"
+
+
+def _deed(ordeal: "Ordeal") -> str:
+    return "killed" if ordeal.deed == "kill" else f"frozen for {ordeal.hold_seconds:.1f} s"
+
+
+def _show(summary: "Summary") -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_FILES)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("after s", justify="right")
+    for title in ("victim", "done"):
+        table.add_column(title, no_wrap=True)
+    for title in ("noticed s", "back s"):
+        table.add_column(title, justify="right")
+    table.add_column("by")
+    for ordeal in summary.ordeals:
+        name = f"{ordeal.name}, who led" if ordeal.was_leader else ordeal.name
+        times = (_seconds(ordeal.noticed_seconds), _seconds(ordeal.revived_seconds))
+        way = "a new process" if ordeal.is_replaced else "itself" if ordeal.revived_seconds else "nobody"
+        table.add_row(f"{ordeal.at_seconds:.1f}", name, _deed(ordeal), *times, way)
+    console.print(table)
+    for line in (*_account(summary), *summary.complaints):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _account(summary: "Summary") -> list[str]:
+    rows = sum(run.rows.there for run in summary.runs if run.rows)
+    leaders = ", ".join(
+        f"{epoch}: {' and '.join(names)}" for epoch, names in summary.leaders_by_epoch.items()
+    )
+    return [
+        "",
+        f"runs verified: {summary.verified} of {len(summary.runs)}; rows: {rows:,}, "
+        f"lost {summary.rows_lost:,}, double {summary.rows_doubled:,}",
+        f"noticed: {_spread(summary.notice)}; revived: {_spread(summary.revival)}",
+        f"leaders by epoch: {leaders}",
+        f"clients ended: {summary.clients_ended} of {summary.clients}; {summary.seconds:.0f} s in all",
+    ]
+
+
+def _spread(spread: "Spread") -> str:
+    return f"{spread.count}, p50 {_seconds(spread.p50)} s, p99 {_seconds(spread.p99)} s"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.1f}"

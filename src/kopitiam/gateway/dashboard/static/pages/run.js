@@ -1,0 +1,85 @@
+// One run, live: the path of its data, its tables, what was asked, what was set aside, its answers.
+import { announce, h, pause } from "../dom.js";
+import { answersOf } from "../parts/answers.js";
+import { confirmed } from "../parts/dialogs.js";
+import { heading } from "../parts/heading.js";
+import { card } from "../parts/marks.js";
+import { dataPath } from "../parts/path.js";
+import { questionsOf, rejectedOf, tablesOf } from "../parts/rundown.js";
+import { STATES, figures, isOver, words } from "../progress.js";
+import { gateway, patiently } from "../session.js";
+import { uploadOf } from "../upload/uploads.js";
+
+const LEAST_BETWEEN = 4; // seconds between two looks at provisional answers
+const PATIENCE_FACTOR = 4; // and this many times as long as the last look took: Spark has other work
+
+export async function show(main, { id, signal }) {
+  let status = await patiently(() => gateway.get(`/runs/${id}`, signal), signal);
+  const head = heading(main, status, cancel);
+  const path = dataPath();
+  const tables = tablesOf();
+  const aside = rejectedOf(id, signal);
+  const answers = answersOf(id, status.questions, signal);
+  const asked = card("What is asked", questionsOf(status.questions));
+  const side = h("div", { class: "halves" }, card("Tables", tables.element), asked);
+  main.append(head.element, card("The path of the data", path.element), side, aside.element, answers.element);
+
+  async function cancel() {
+    const text = "What was sent is removed, and there will be no answers. Other runs never notice.";
+    if (!(await confirmed("End this run?", text, "End it"))) return;
+    uploadOf(id)?.stop();
+    draw(await patiently(() => gateway.json("DELETE", `/runs/${id}`), signal));
+  }
+
+  function draw(next) {
+    const before = status.state;
+    status = next;
+    const upload = uploadOf(id);
+    head.update(status, upload);
+    path.update(status, upload);
+    tables.update(status);
+    aside.update(status);
+    if (before !== status.state)
+      announce(`The run is ${STATES[status.state].toLowerCase()}: ${words(status)}`);
+    if (status.state === "failed" || status.state === "ended") answers.element.hidden = true;
+  }
+
+  draw(status);
+  document.addEventListener("upload", ({ detail }) => detail === id && draw(status), { signal });
+  void showAnswers(answers, () => status, signal).catch(
+    (error) => signal.aborted || answers.wait(error.message),
+  );
+  await follow(id, () => status, draw, signal);
+}
+
+/** Until it is over: by events, and again after every break. */
+async function follow(id, current, draw, signal) {
+  const ticking = setInterval(() => draw(current()), 1000); // times go on while nothing else does
+  signal.addEventListener("abort", () => clearInterval(ticking));
+  while (!signal.aborted && !isOver(current())) {
+    try {
+      for await (const status of gateway.events(`/runs/${id}/events`, signal)) draw(status);
+    } catch (error) {
+      if (signal.aborted) break;
+      if (!error.passes && error.status !== 401) throw error;
+      await pause(1, signal);
+    }
+    if (!signal.aborted && !isOver(current()))
+      draw(await patiently(() => gateway.get(`/runs/${id}`, signal), signal));
+  }
+  clearInterval(ticking);
+}
+
+/** Provisional ones now and then while it runs, the real ones as soon as they are there. */
+async function showAnswers(answers, current, signal) {
+  answers.wait("The first answers come when the first rows are processed.");
+  while (!signal.aborted && !isOver(current())) {
+    const begun = Date.now();
+    const isWorthIt = figures(current()).processed > 0 && !document.hidden;
+    if (isWorthIt) await answers.show(true).catch(() => {}); // the next look may do better
+    const seconds = Math.max(LEAST_BETWEEN, (PATIENCE_FACTOR * (Date.now() - begun)) / 1000);
+    for (const until = Date.now() + seconds * 1000; Date.now() < until && !isOver(current());)
+      await pause(0.25, signal);
+  }
+  if (!signal.aborted && current().state === "done") await answers.show(false);
+}

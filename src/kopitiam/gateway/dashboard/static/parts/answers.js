@@ -1,0 +1,83 @@
+// The answers together: what they are about, and whether they are provisional.
+import { fill, h, say } from "../dom.js";
+import { count, percent } from "../format.js";
+import { gateway, patiently } from "../session.js";
+import { download } from "./downloads.js";
+import { QUESTIONS } from "./questions.js";
+
+export function answersOf(run, questions, signal) {
+  const notice = h("div", { class: "notice", role: "status" });
+  const place = h("div", { class: "answers" });
+  const element = h(
+    "section",
+    { class: "answer-part", "aria-labelledby": "answers" },
+    h("div", { class: "title" }, h("h2", { id: "answers" }, "Answers")),
+    notice,
+    place,
+  );
+  const articles = QUESTIONS.map((ask) => ask(questions, { run, signal }));
+  let shownAs = null;
+
+  async function show(isProvisional) {
+    const query = isProvisional ? "?provisional=true" : "";
+    const found = await patiently(() => gateway.get(`/runs/${run}/results/charts${query}`, signal), signal);
+    if (signal.aborted) return;
+    if (shownAs !== found.provisional) {
+      shownAs = found.provisional;
+      fill(
+        place,
+        articles.map(({ element: shown }) => shown),
+      );
+      for (const { offer } of articles) offer(found.provisional);
+      fill(
+        element.querySelector(".title"),
+        h("h2", { id: "answers" }, "Answers"),
+        found.provisional ? null : wholeFiles(run),
+      );
+    }
+    element.classList.toggle("provisional", found.provisional);
+    tellCoverage(notice, found);
+    await Promise.all(articles.map((each) => each.show(found)));
+  }
+
+  return { element, show, wait: (text) => fill(notice, h("p", { class: "soft" }, text)) };
+}
+
+function wholeFiles(run) {
+  const path = `/runs/${run}/results`;
+  return h(
+    "div",
+    { class: "buttons" },
+    download("Report", `${path}/report.html`, `kopitiam-${run}.html`),
+    download("Summary", `${path}/summary.json`, "summary.json"),
+  );
+}
+
+function tellCoverage(notice, { provisional, summary }) {
+  if (!provisional) return void fill(notice, account(summary));
+  const { processed, durable, expected } = summary.coverage;
+  const whole = expected ?? durable;
+  const share = whole ? percent(processed / whole) : "0 %";
+  const of = expected === null ? `${count(durable)} rows that have come so far` : `${count(expected)} rows`;
+  const text =
+    notice.querySelector("p.coverage") ??
+    fill(notice, h("p", { class: "coverage" }, h("b", {}, "Provisional. "), h("span", {}))).firstChild;
+  say(
+    text.lastChild,
+    `These answers are about ${count(processed)} of ${of} (${share}), and change as more rows are processed.`,
+  );
+}
+
+/** Rows read = rows used + rows rejected, always shown. */
+function account({ rows, unmatched }) {
+  const missing = Object.entries(unmatched)
+    .filter(([, number]) => number)
+    .map(([table, number]) => `${count(number)} in ${table}`);
+  const text = `${count(rows.read)} rows read = ${count(rows.used)} used + ${count(rows.rejected)} rejected`;
+  return h(
+    "p",
+    { class: "soft account" },
+    text,
+    missing.length ? ` · ids not found: ${missing.join(", ")}` : " · every id was found",
+  );
+}

@@ -1,0 +1,104 @@
+// How a run stands: its state, its progress, how fast it gets on, and what is wrong with it.
+import { fill, h, say } from "../dom.js";
+import { bytes, count, duration, moment, percent, short } from "../format.js";
+import { Pace, STATES, figures, isOver, share, timeLeft, words } from "../progress.js";
+import { now } from "../session.js";
+import { pace as uploadPace, remembered } from "../upload/uploads.js";
+import { badge, bar, showShare } from "./marks.js";
+import { title } from "./title.js";
+
+export function heading(main, status, cancel) {
+  const state = h("span", { class: "state" });
+  const end = h("button", { type: "button", class: "quiet danger", onclick: cancel }, "End this run");
+  title(main, status.label || "Without a label", state, end);
+  const told = h("p", { class: "told" });
+  const meter = bar("Progress of the run");
+  const pace = new Pace();
+  const speed = h("p", { class: "soft speed" });
+  const banner = h("div");
+  const origin = h(
+    "p",
+    { class: "soft" },
+    h("code", {}, status.run),
+    ` · started ${moment(status.created_at)}`,
+  );
+  return {
+    element: h("div", { class: "head" }, origin, meter, told, speed, banner),
+    update(current, upload) {
+      pace.look(current, now());
+      if (state.dataset.state !== current.state) {
+        state.dataset.state = current.state;
+        fill(state, badge(current.state, STATES[current.state]));
+      }
+      end.hidden = isOver(current);
+      const isSending = upload?.state === "sending" && current.state === "open";
+      showShare(
+        meter,
+        current.state,
+        isSending && upload.total ? upload.done / upload.total : share(current),
+      );
+      say(told, isSending ? sending(upload) : words(current));
+      say(speed, isSending ? sendingSpeed(upload) : speedOf(current, pace));
+      tellTrouble(banner, current, upload);
+    },
+  };
+}
+
+const sending = ({ done, total, table, resumed }) =>
+  `Sending ${table ?? "…"}: ${bytes(done)} of ${bytes(total)} (${percent(total ? done / total : 0)})${resumed ? `, ${count(resumed)} chunks were there already` : ""}`;
+
+function sendingSpeed(upload) {
+  const seen = uploadPace(upload);
+  return seen ? `${bytes(seen.rate)}/s · ${duration(seen.left)} left` : " ";
+}
+
+function speedOf(status, pace) {
+  const rate = pace.rate(status, now());
+  if (isOver(status)) return `${count(figures(status).durable)} rows · ${short(rate)} rows/s overall`;
+  const left = timeLeft(status, rate);
+  return `${short(rate)} rows/s${left === null ? "" : ` · ${duration(left)} left`} · ${duration(now() - status.created_at)} so far`;
+}
+
+function tellTrouble(place, status, upload) {
+  const [kind, head, text] = troubleOf(status, upload) ?? ["", "", ""];
+  if (place.dataset.text === text + head) return;
+  place.dataset.text = text + head;
+  fill(
+    place,
+    head
+      ? h(
+          "div",
+          { class: `banner ${kind}`, role: "alert" },
+          h("b", {}, `${head} `),
+          text,
+          kind === "again" ? h("a", { href: "#/upload" }, " Choose the folder") : null,
+        )
+      : null,
+  );
+}
+
+function troubleOf(status, upload) {
+  if (status.state === "failed") return ["bad", "This run failed.", status.error ?? "No reason was given."];
+  if (status.state === "ended")
+    return [
+      "",
+      "This run was ended by force.",
+      `${status.error === "cancelled" ? "Somebody cancelled it" : (status.error ?? "No reason was given")}. What was sent has been removed; there are no answers.`,
+    ];
+  if (upload?.state === "failed")
+    return [
+      "bad",
+      "The upload stopped.",
+      `${upload.error}. Repair the files and start a new run, or end this one.`,
+    ];
+  if (upload?.trouble)
+    return ["", "Waiting for the gateway.", `${upload.trouble}; the upload goes on by itself.`];
+  const isOurs = status.state === "open" && !upload && remembered().some(({ run }) => run === status.run);
+  return isOurs
+    ? [
+        "again",
+        "This upload was interrupted.",
+        "Drop the same folder again, and only what is missing is sent.",
+      ]
+    : null;
+}

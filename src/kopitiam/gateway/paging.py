@@ -1,0 +1,89 @@
+"""A page out of a long answer: only the row groups that hold it are read, or searched, one at a time."""
+
+import csv
+import functools
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kopitiam.results.text import plain_text
+
+
+@dataclass(frozen=True)
+class Page:
+    columns: list[str]
+    rows: list[list[str]]
+    matched: int
+    total: int
+
+
+def answer_page(source: Any, offset: int, limit: int, search: str = "") -> Page:
+    """`source` is whatever Arrow reads Parquet from."""
+    with pq.ParquetFile(source) as file:
+        total = file.metadata.num_rows
+        parts = _found(file, search) if search else _skipping(file, offset, limit)
+        matched, rows, position = 0, list[list[str]](), offset if search else _within(file, offset)
+        for part in parts:
+            rows += _texts(part.slice(min(position, part.num_rows), limit - len(rows)))
+            position = max(0, position - part.num_rows)
+            matched += part.num_rows
+        return Page(file.schema_arrow.names, rows, matched if search else total, total)
+
+
+def rejected_page(lines: Iterable[str], offset: int, limit: int) -> tuple[list[str], list[list[str]], bool]:
+    """Columns, rows, and whether there are more, of CSV lines with a header."""
+    csv.field_size_limit(sys.maxsize)  # a rejected row may be as long as it likes
+    rows = csv.reader(lines)
+    columns = next(rows, [])
+    found = list(itertools.islice(rows, offset, offset + limit + 1))
+    return columns, found[:limit], len(found) > limit
+
+
+def _groups(file: pq.ParquetFile) -> list[int]:
+    return [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+
+
+def _skipping(file: pq.ParquetFile, offset: int, limit: int) -> Iterator[pa.Table]:
+    """The row groups that hold the page."""
+    first = 0
+    for group, rows in enumerate(_groups(file)):
+        if first < offset + limit and offset < first + rows:
+            yield file.read_row_group(group)
+        first += rows
+
+
+def _within(file: pq.ParquetFile, offset: int) -> int:
+    """Where the page begins in the first row group that is read for it."""
+    first = 0
+    for rows in _groups(file):
+        if offset < first + rows:
+            break
+        first += rows
+    return offset - first
+
+
+def _found(file: pq.ParquetFile, search: str) -> Iterator[pa.Table]:
+    """The rows with the text in one of their cells, whatever the case."""
+    is_number = re.fullmatch(r"[-.0-9]+", search)
+    searched = [field.name for field in file.schema_arrow if is_number or _is_text(field.type)]
+    for group in range(file.metadata.num_row_groups):
+        table = file.read_row_group(group)
+        texts = [plain_text(table[name].combine_chunks()) for name in searched]
+        hits = [pc.match_substring(text, search, ignore_case=True) for text in texts]
+        yield table.filter(functools.reduce(pc.or_, hits))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind))
+
+
+def _texts(rows: pa.Table) -> list[list[str]]:
+    columns = [plain_text(column.combine_chunks()).to_pylist() for column in rows.columns]
+    return [list(cells) for cells in zip(*columns, strict=True)]

@@ -1,0 +1,81 @@
+"""Answers and rejected rows for whoever looks at them in place: as charts, and page by page."""
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from kopitiam.contracts.api import AnswerPage, Charts, Number, RejectedPage, Text
+from kopitiam.contracts.questions import ANSWERS
+from kopitiam.gateway.answers import (
+    answer_files,
+    cleaned_up,
+    fresh_provisional,
+    latest_provisional,
+    published_answers,
+    rejected_lines,
+)
+from kopitiam.gateway.context import GatewayDep, RunDep
+from kopitiam.gateway.paging import answer_page, rejected_page
+from kopitiam.gateway.problems import refusals
+from kopitiam.gateway.routes.results import AnswerName, Provisional
+from kopitiam.results.charts import CHARTS, chart_rows
+from kopitiam.results.forms import SUMMARY_FILE, form_name
+
+router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[Number, Query(description="rows to leave out at the beginning")]
+
+
+@router.get("/results/charts", responses=refusals(409, 410))
+def get_charts(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Charts:
+    """What the charts of all answers are drawn from, all of one moment."""
+    is_provisional = provisional and not run.state.is_over
+    folder = fresh_provisional(gateway, run) if is_provisional else published_answers(gateway, run)
+    try:
+        answers = answer_files(gateway, folder)
+        charts = {name: chart_rows(name, answers) for name in CHARTS}
+        with gateway.storage.open(folder / SUMMARY_FILE) as file:
+            summary = json.loads(file.read())
+    except FileNotFoundError:
+        raise cleaned_up() from None
+    return Charts(charts=charts, summary=summary, provisional=is_provisional)
+
+
+@router.get("/results/{answer}/rows", responses=refusals(409, 410))
+def get_rows(
+    run: RunDep,
+    answer: AnswerName,
+    gateway: GatewayDep,
+    *,
+    offset: Offset = 0,
+    limit: Limit = 50,
+    search: Annotated[Text, Query(description="a text in any cell, whatever the case")] = "",
+    provisional: Annotated[bool, Query(description="of the latest provisional answers")] = False,
+) -> AnswerPage:
+    """Rows of an answer, in its order, with all columns, as exact text."""
+    is_provisional = provisional and not run.state.is_over
+    folder = latest_provisional(gateway, run) if is_provisional else published_answers(gateway, run)
+    try:
+        with gateway.storage.open(folder / form_name(ANSWERS[answer], "parquet")) as file:
+            page = answer_page(file, offset, limit, search)
+    except FileNotFoundError:
+        raise cleaned_up() from None
+    return AnswerPage(
+        answer=answer,
+        columns=page.columns,
+        rows=page.rows,
+        offset=offset,
+        matched=page.matched,
+        total=page.total,
+        provisional=is_provisional,
+    )
+
+
+@router.get("/rejected", responses=refusals(410))
+def get_rejected_rows(
+    run: RunDep, gateway: GatewayDep, offset: Offset = 0, limit: Limit = 50
+) -> RejectedPage:
+    """Rows that were set aside, by the client or here, with file, line and reason."""
+    columns, rows, more = rejected_page(rejected_lines(gateway, run), offset, limit)
+    return RejectedPage(columns=columns, rows=rows, offset=offset, more=more)

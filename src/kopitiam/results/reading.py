@@ -1,0 +1,93 @@
+"""Answers read back, wherever they lie: Parquet files that something can open by name, and their summary."""
+
+import contextlib
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopitiam.contracts.errors import ServiceError
+from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.tables import Rejected
+from kopitiam.results.forms import SUMMARY_FILE, form_name
+from kopitiam.results.summary import Coverage, RowCount, Summary
+
+REPORT_FILE = "report.html"
+_BATCH_ROWS = 65_536
+
+
+class Answers(Protocol):
+    """An AnswerSet as the pipeline makes it, or files that are read back."""
+
+    def schema(self, name: str) -> pa.Schema: ...
+
+    def rows(self, name: str) -> int: ...
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True)
+class AnswerFiles:
+    """Never more than one batch in memory."""
+
+    open: Callable[[str], Any]  # by its name, a file that Arrow reads
+
+    @classmethod
+    def of(cls, folder: Path) -> "AnswerFiles":
+        return cls(lambda name: (folder / name).open("rb"))
+
+    def schema(self, name: str) -> pa.Schema:
+        with self._file(name) as file:
+            return pq.read_schema(file)
+
+    def rows(self, name: str) -> int:
+        with self._file(name) as file:
+            return int(pq.read_metadata(file).num_rows)
+
+    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        with self._file(name) as file, pq.ParquetFile(file) as content:
+            yield from content.iter_batches(_BATCH_ROWS)
+
+    def _file(self, name: str) -> Any:
+        return self.open(form_name(ANSWERS[name], "parquet"))
+
+
+def read_summary(text: bytes) -> Summary:
+    try:
+        return _summary(json.loads(text))
+    except (ValueError, KeyError, TypeError):
+        raise ServiceError(f"{SUMMARY_FILE}: not a summary as this version knows it") from None
+
+
+def read_rejected(lines: Iterable[str], most: int) -> list[Rejected]:
+    """The first of the rows that were set aside, as far as they are such; the first line is the header."""
+    csv.field_size_limit(sys.maxsize)  # such a row may be as long as it likes
+    return list(islice(_rejected(lines), most))
+
+
+def _rejected(lines: Iterable[str]) -> Iterator[Rejected]:
+    """A client may have sent whatever it liked in their place."""
+    with contextlib.suppress(csv.Error):
+        for row in csv.DictReader(lines):
+            file, line, reason, content = (row.get(name) for name in ("file", "line", "reason", "row"))
+            if file is not None and line is not None and reason is not None and line.isdecimal():
+                yield Rejected(file, int(line), reason, content or "")
+
+
+def _summary(read: dict[str, Any]) -> Summary:
+    return Summary(
+        Questions.from_dict(read["questions"]),
+        {name: RowCount(count["used"], count["rejected"]) for name, count in read["tables"].items()},
+        dict(read["unmatched"]),
+        dict(read["answers"]),
+        float(read["seconds"]),
+        Coverage(**read["coverage"]) if "coverage" in read else None,
+        read.get("fingerprint"),
+    )

@@ -1,0 +1,94 @@
+"""Storage below the home folder: plain paths, and links that never replace a file."""
+
+import contextlib
+import filecmp
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from kopitiam.contracts.crash_points import crash_point
+from kopitiam.storage.files import make_folder, replace_file, sync, sync_tree
+from kopitiam.storage.port import AlreadyWritten, Key, StoragePort
+from kopitiam.storage.probe import probe
+
+
+class LocalStorage:
+    is_shared = False
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def name_of(self, key: Key, digest: str) -> Key:
+        del digest  # one name for all: the first body that gets it keeps it
+        return key
+
+    def keep_once(self, file: Path, key: Key, digest: str) -> bool:
+        path = self.path(self.name_of(key, digest))
+        make_folder(path.parent)
+        sync(file)
+        crash_point("chunk.synced")
+        try:
+            os.link(file, path)  # unlike a rename, a link never replaces a file
+        except FileExistsError:
+            if not filecmp.cmp(file, path, shallow=False):
+                raise AlreadyWritten(str(path)) from None
+            sync(path.parent)  # whoever wrote it may have died before this
+            return False
+        crash_point("chunk.named")
+        sync(path.parent)
+        return True
+
+    def replace(self, key: Key, data: bytes) -> None:
+        replace_file(self.path(key), data)
+
+    @contextlib.contextmanager
+    def new_folder(self, key: Key, scratch: Path) -> Iterator[Path]:
+        del scratch
+        folder = self.path(key)
+        make_folder(folder)
+        yield folder
+        sync_tree(folder)
+
+    def settle(self, folder: Key) -> None:
+        sync_tree(self.path(folder))
+
+    def open(self, key: Key) -> pa.NativeFile:
+        return pa.OSFile(str(self.path(key)))
+
+    def path(self, key: Key) -> Path:
+        return self._root / key
+
+    def fetch(self, pattern: str, scratch: Path) -> tuple[Path, ...]:
+        del scratch
+        return tuple(self.path(key) for key in self.find(pattern))
+
+    def find(self, pattern: str) -> list[Key]:
+        return sorted(Key(path.relative_to(self._root)) for path in self._root.glob(pattern))
+
+    def remove(self, key: Key) -> None:
+        path = self.path(key)
+        if path.is_file():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def remove_if_empty(self, folder: Key) -> bool:
+        try:
+            self.path(folder).rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def url(self, key: Key) -> str:
+        return str(self.path(key))
+
+    def workspace(self, scratch: Path) -> StoragePort:
+        return LocalStorage(scratch)
+
+    def check(self) -> None:
+        probe(self)

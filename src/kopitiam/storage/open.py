@@ -1,0 +1,86 @@
+"""Which storage the settings mean, and how Spark is told of it."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from kopitiam.contracts.config import Settings, StorageSection
+from kopitiam.contracts.errors import ConfigError
+from kopitiam.storage.arrow import ArrowStorage
+from kopitiam.storage.local import LocalStorage
+from kopitiam.storage.port import Key, StoragePort
+from kopitiam.storage.probe import checked
+
+HOME = "file"
+_DEFAULT_REGION = "us-east-1"  # which S3-compatible stores expect, if any
+
+
+def open_storage(settings: Settings) -> StoragePort:
+    """Checked: it can be written, read and deleted from, or `Unavailable` says why not, within seconds."""
+    section = settings.storage
+    if section.url == HOME:
+        return checked(lambda: LocalStorage(settings.home), f"file ({settings.home})")
+    return checked(functools.partial(_shared, section), section.url)
+
+
+@contextlib.contextmanager
+def passing_storage(settings: Settings) -> Iterator[None]:
+    """A place of one's own: what is kept there goes when the block is left. A home goes as a whole."""
+    storage = open_storage(settings)
+    try:
+        yield
+    finally:
+        if storage.is_shared:
+            storage.remove(Key())
+
+
+def hadoop_conf(settings: Settings) -> dict[str, str]:
+    """What Spark's file systems must know. What `spark.conf` says with `spark.hadoop.` in front stays."""
+    section = settings.storage
+    if not section.url.startswith("s3://"):
+        return {}
+    conf = {
+        "fs.s3a.access.key": section.access_key.get_secret_value(),
+        "fs.s3a.secret.key": section.secret_key.get_secret_value(),
+        "fs.s3a.endpoint": section.endpoint,
+        "fs.s3a.endpoint.region": section.region or (_DEFAULT_REGION if section.endpoint else ""),
+    }
+    if section.endpoint:
+        is_encrypted = section.endpoint.startswith("https://")
+        conf |= {
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": str(is_encrypted).lower(),
+        }
+    said = settings.spark.conf
+    return {key: value for key, value in conf.items() if value and f"spark.hadoop.{key}" not in said}
+
+
+def _shared(section: StorageSection) -> StoragePort:
+    place = urlsplit(section.url)
+    if place.scheme == "s3":
+        root = f"{place.netloc}{place.path}".rstrip("/")
+        return ArrowStorage(fs.S3FileSystem(**_s3_options(section)), root, f"s3a://{root}")
+    try:
+        filesystem, root = fs.FileSystem.from_uri(section.url)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"storage.url {section.url}: {str(error).partition(chr(10))[0]}") from None
+    return ArrowStorage(filesystem, root, f"{place.scheme}://{place.netloc}{unquote(place.path)}")
+
+
+def _s3_options(section: StorageSection) -> dict[str, Any]:
+    """Without keys, those of the environment, the AWS files or the machine's role are found."""
+    endpoint = urlsplit(section.endpoint)
+    options = {
+        "access_key": section.access_key.get_secret_value(),
+        "secret_key": section.secret_key.get_secret_value(),
+        "region": section.region or (_DEFAULT_REGION if section.endpoint else ""),
+        "scheme": endpoint.scheme,
+        "endpoint_override": endpoint.netloc,
+    }
+    given = {name: value for name, value in options.items() if value}
+    return {**given, "allow_delayed_open": True}  # small objects go in one request

@@ -1,0 +1,84 @@
+"""Runs that are put on the shelf rather than computed: a thousand of them, a long answer, a bad end."""
+
+import contextlib
+import json
+import sqlite3
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.runs import RunState, new_run_id
+from kopitiam.contracts.tables import TABLES
+from kopitiam.landing.layout import Home
+from kopitiam.registry import Registry
+from kopitiam.registry.registry import connect_registry
+from kopitiam.results.summary import RowCount, Summary
+from made_answers import SCHEMAS, MadeAnswers
+
+OWNER = "anna"
+_RUN = """
+INSERT INTO runs (run, label, state, questions, owner, shards, created_at, lease_seconds, lease_expires_at,
+                  finished_at, error, version)
+VALUES (:run, :label, 'ended', :questions, :owner, 1, :at, 60, :at, :at, 'cancelled', 2)
+"""
+_TABLE = "INSERT INTO run_tables (run, table_name, chunks, rows, rejected) VALUES (:run, :name, 0, 0, 0)"
+
+
+def shelve_runs(home: Path, count: int) -> None:
+    """Older than any other and over, in one transaction, as the registry would have written them."""
+    began = time.time() - 20 * 3600
+    asked = json.dumps(Questions().to_dict())
+    runs = [
+        {"run": f"{n:024x}", "label": f"old run {n}", "questions": asked, "owner": OWNER, "at": began + n}
+        for n in range(count)
+    ]
+    tables = [{"run": run["run"], "name": table} for run in runs for table in TABLES]
+    with contextlib.closing(sqlite3.connect(home / "registry.sqlite", timeout=30)) as database, database:
+        database.executemany(_RUN, runs)
+        database.executemany(_TABLE, tables)
+
+
+def shelve_failed(home: Path, label: str, error: str) -> str:
+    with contextlib.closing(connect_registry("sqlite", home)) as registry:
+        run = _opened(registry, label)
+        registry.move(run, RunState.FAILED, error)
+    return run
+
+
+def shelve_long_answer(home: Path, label: str, rows: int) -> str:
+    """A run that is done, with so many large purchases and nothing else."""
+    counts = {"1": rows, "2_1": 0, "2_2": 0, "3": 0, "4": 0}
+    unmatched = {"stores": 0, "menu_items": 0, "users": 0}
+    summary = Summary(Questions(), {name: RowCount(0, 0) for name in TABLES}, unmatched, counts, 1.0)
+    attempt = new_run_id()
+    with contextlib.closing(connect_registry("sqlite", home)) as registry:
+        run = _opened(registry, label)
+        folder = MadeAnswers().write(Home(home).attempt(run, attempt))
+        ids, amounts = zip(*map(sale, range(rows)), strict=True)
+        sales = pa.table([pa.array(ids), pa.array(amounts, SCHEMAS["1"].types[1])], SCHEMAS["1"])
+        pq.write_table(sales, folder / "results_query_1.parquet", row_group_size=65_536)
+        (folder / "summary.json").write_text(json.dumps(summary.to_dict()))
+        for state in (RunState.SEALED, RunState.FINAL):
+            registry.move(run, state)
+        registry.publish_results(run, attempt, {"answers": counts, "unmatched": unmatched})
+    return run
+
+
+def sale(number: int) -> tuple[str, Decimal]:
+    return f"sale-{number:06d}", Decimal(750_000 + 7 * number) / 10_000
+
+
+def shelve_nodes(home: Path, *nodes: NodeRecord) -> None:
+    with contextlib.closing(connect_registry("sqlite", home)) as registry:
+        for node in nodes:
+            registry.report_node(node)
+
+
+def _opened(registry: Registry, label: str) -> str:
+    asked = Questions().to_dict()
+    return registry.open_run(asked, label, OWNER, idempotency_key=None, lease_seconds=600, shards=1).run.run

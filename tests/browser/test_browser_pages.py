@@ -1,0 +1,179 @@
+"""The page itself: its weight, who may see it, long lists, bad ends, day and night, without a mouse."""
+
+import time
+
+import pytest
+from playwright.sync_api import Browser, expect
+from staging import sale, shelve_failed, shelve_long_answer, shelve_nodes, shelve_runs
+from visits import Visit
+
+from acceptance.services import Service
+from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.results.ringgit import ringgit
+
+MOST_BYTES = 500_000
+GENEROUS_PAINT_MS = 5_000  # about a tenth of it where nothing else runs
+WEIGHT = """() => performance.getEntriesByType("resource")
+    .concat(performance.getEntriesByType("navigation"))
+    .filter(entry => !entry.name.includes("/api/"))
+    .reduce((whole, entry) => whole + entry.encodedBodySize, 0)"""
+PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
+UNNAMED = """() => [...document.querySelectorAll("button, a, input")]
+    .filter(element => element.checkVisibility() && !element.textContent.trim())
+    .filter(element => !element.ariaLabel && !element.labels?.length)
+    .map(element => element.outerHTML)"""
+ROWS = 100_000
+
+
+@pytest.fixture(scope="module")
+def long_run(service: Service) -> str:
+    return shelve_long_answer(service.home, "A hundred thousand", ROWS)
+
+
+def test_the_whole_page_with_its_charts_is_light_and_paints_soon(
+    visit: Visit, long_run: str, record_property
+) -> None:
+    visit.enter(f"#/runs/{long_run}")
+    expect(visit.page.locator("#chart-q1 svg")).to_be_visible()
+    weight, paint = visit.page.evaluate(WEIGHT), visit.page.evaluate(PAINT)
+    record_property("page_bytes", weight)
+    record_property("first_paint_ms", paint)
+    assert 100_000 < weight < MOST_BYTES
+    assert paint < GENEROUS_PAINT_MS
+
+
+def test_a_wrong_token_is_told_kindly_and_the_right_one_lets_in(visit: Visit) -> None:
+    visit.expects_silence = True  # the browser complains of every 401
+    visit.open()
+    visit.sign_in("wrong")
+    expect(visit.page.locator("#token-flaw")).to_contain_text("not known here")
+    expect(visit.page.get_by_label("Token", exact=True)).to_have_value("")
+    visit.sign_in(visit.token)
+    expect(visit.page.get_by_role("heading", name="Runs")).to_be_visible()
+    expect(visit.page.locator("#signing-in")).to_be_hidden()
+    assert visit.token not in visit.page.url
+    assert visit.token not in str(visit.page.evaluate("() => ({...localStorage})"))
+    visit.page.reload()
+    expect(visit.page.locator("#signing-in")).to_be_hidden()
+    visit.page.get_by_role("button", name="Forget token").click()
+    expect(visit.page.locator("#signing-in")).to_be_visible()
+
+
+def test_a_thousand_runs_come_page_by_page(visit: Visit, service: Service) -> None:
+    shelve_runs(service.home, 1000)
+    visit.enter()
+    page = visit.page
+    page.get_by_role("searchbox").fill("old run")
+    place = page.get_by_role("navigation", name="Pages of runs")
+    expect(place).to_contain_text("1–25 of 1,000 runs")
+    rows = page.locator("table.runs tbody tr")
+    expect(rows).to_have_count(25)
+    expect(rows.first).to_contain_text("old run 999")
+    page.get_by_role("button", name="Older").click()
+    expect(place).to_contain_text("26–50 of 1,000 runs")
+    expect(rows.first).to_contain_text("old run 974")
+    page.get_by_role("button", name="Newer").click()
+    expect(rows.first).to_contain_text("old run 999")
+    page.get_by_role("searchbox").fill("OLD RUN 123")
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name="Failed").click()
+    expect(page.locator(".empty")).to_contain_text("No run is like that")
+
+
+def test_a_hundred_thousand_rows_are_leafed_through_and_searched_on_the_server(
+    visit: Visit, long_run: str
+) -> None:
+    visit.enter(f"#/runs/{long_run}")
+    place = visit.page.locator("#q1 .leaf")
+    expect(place).to_contain_text("1–20 of 100,000")
+    visit.page.locator("#q1").get_by_role("button", name="Next page").click()
+    expect(place).to_contain_text("21–40 of 100,000")
+    assert visit.rows("Large purchases") == [[sale(n)[0], ringgit(sale(n)[1])] for n in range(20, 40)]
+    visit.page.locator("#q1").get_by_role("searchbox").fill("SALE-09999")
+    expect(place).to_contain_text("1–10 of 10")
+    assert visit.rows("Large purchases") == [
+        [sale(n)[0], ringgit(sale(n)[1])] for n in range(99_990, 100_000)
+    ]
+    visit.page.locator("#q1").get_by_role("searchbox").fill("nobody's")
+    expect(visit.table("Large purchases")).to_contain_text("Nothing like that")
+    answered = [request for request in visit.requests if "/results/1/rows" in request.url]
+    assert max(len(request.response().body()) for request in answered) < 10_000
+    expect(visit.page.locator("#q3")).to_contain_text("No rows to draw")
+
+
+def test_a_run_that_failed_says_why(visit: Visit, service: Service) -> None:
+    run = shelve_failed(service.home, "Unlucky", "more rows than END promised: 12 of 11")
+    visit.enter(f"#/runs/{run}")
+    expect(visit.page.get_by_role("alert").filter(has_text="This run failed.")).to_contain_text("12 of 11")
+    expect(visit.page.get_by_role("heading", name="Answers")).to_be_hidden()
+
+
+def test_a_run_that_is_not_there_and_an_address_that_is_none_say_so(visit: Visit) -> None:
+    visit.expects_silence = True  # the browser complains of every 404
+    visit.enter(f"#/runs/{'f' * 24}")
+    expect(visit.page.get_by_role("heading", name="No such run")).to_be_visible()
+    visit.page.goto(f"{visit.service.url}/#/nowhere")
+    expect(visit.page.get_by_role("heading", name="There is no such page")).to_be_visible()
+
+
+def test_the_fleet_shows_who_lives_who_leads_and_who_could_not_be_revived(
+    visit: Visit, service: Service
+) -> None:
+    now = time.time()
+    alarmed = NodeRecord(
+        "pipeline-9", "pipeline", 77, None, "dead", now - 90, 4, alarm="5 revivals did not help"
+    )
+    leader = NodeRecord("monitor-3", "monitor", 78, None, "alive", now - 3700, 9, leader=True)
+    shelve_nodes(service.home, alarmed, leader)
+    visit.enter("#/fleet")
+    tile = visit.page.locator(".node")
+    expect(tile.filter(has_text="gateway-1")).to_contain_text("alive")
+    expect(tile.filter(has_text="monitor-3")).to_contain_text("Leader")
+    expect(tile.filter(has_text="monitor-3")).to_contain_text("1 h 01 min · epoch 9")
+    expect(tile.filter(has_text="pipeline-9")).to_contain_text("dead")
+    expect(visit.page.get_by_role("alert").filter(has_text="5 revivals")).to_be_visible()
+
+
+def test_the_colours_follow_the_system_or_the_switch(browser: Browser, service: Service) -> None:
+    context = browser.new_context(color_scheme="dark")
+    visit = Visit(context.new_page(), service)
+    visit.enter()
+    look = "() => getComputedStyle(document.body).backgroundColor"
+    dark = visit.page.evaluate(look)
+    switch = visit.page.get_by_role("button", name="Colours")
+    switch.click()
+    light = visit.page.evaluate(look)
+    assert dark != light
+    visit.page.reload()
+    assert visit.page.evaluate(look) == light
+    switch.click()
+    assert visit.page.evaluate(look) == dark
+    visit.require_quiet()
+    context.close()
+
+
+def test_the_page_is_used_by_keyboard_and_read_out(visit: Visit) -> None:
+    visit.enter()
+    page = visit.page
+    for landmark in ("banner", "main"):
+        expect(page.get_by_role(landmark)).to_have_count(1)
+    expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+    page.keyboard.press("Tab")
+    page.get_by_role("link", name="Fleet").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_focused()
+    unnamed = page.evaluate(UNNAMED)
+    assert unnamed == []
+    assert page.evaluate("() => [...document.querySelectorAll('table')].every(table => table.caption)")
+
+
+def test_the_page_is_readable_on_a_phone(browser: Browser, service: Service, long_run: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    visit = Visit(context.new_page(), service)
+    visit.enter()
+    for place in ("#/", "#/upload", "#/fleet", f"#/runs/{long_run}"):
+        visit.page.goto(f"{service.url}/{place}")
+        expect(visit.page.get_by_role("heading", level=1)).to_be_visible()
+        assert visit.page.evaluate("() => document.documentElement.scrollWidth") <= 390, place
+    visit.require_quiet()
+    context.close()

@@ -1,0 +1,150 @@
+"""Uploads that are cut short, and folders that cannot be sent."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Route, expect
+from visits import Visit
+
+from acceptance.services import Service
+
+CHUNKS = "**/chunks/*"
+
+
+def hold_after(context: BrowserContext, passing: int) -> None:
+    """So many chunks reach the gateway; the others meet a network that is down."""
+    seen = 0
+
+    def decide(route: Route) -> None:
+        nonlocal seen
+        seen += 1
+        if seen <= passing:
+            route.continue_()
+        else:
+            route.abort("connectionrefused")
+
+    context.route(CHUNKS, decide)
+
+
+def begin(visit: Visit, context: BrowserContext, folder: Path, label: str, passing: int) -> str:
+    visit.enter("#/upload")
+    visit.choose(folder)
+    visit.expects_silence = True
+    hold_after(context, passing)
+    run = visit.start(label)
+    expect(visit.page.locator(".path .place", has_text="Gateway").locator("b")).to_have_text(str(passing))
+    return run
+
+
+def test_an_upload_goes_on_after_a_reload_with_what_is_missing_only(
+    visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
+) -> None:
+    run = begin(visit, context, tiny_folder, "Reloaded", passing=12)
+    visit.page.on("dialog", lambda dialog: dialog.accept())  # whether to leave while sending
+    stored = service.outcomes("stored")
+    visit.page.reload()
+    expect(visit.page.locator("main .banner")).to_contain_text("This upload was interrupted")
+    context.unroute(CHUNKS)
+    visit.page.get_by_role("link", name="Choose the folder").click()
+    expect(visit.page.locator("main .banner")).to_contain_text("Reloaded")
+    visit.choose(tiny_folder)
+    visit.page.get_by_role("button", name="Continue where it stopped").click()
+    assert visit.run_shown() == run
+    visit.await_state("Done")
+    assert service.outcomes("stored") - stored == service.expected_chunks(run) - 12
+    assert service.outcomes("same") == 0
+    assert service.outcomes("conflict") == 0
+
+
+def test_a_gateway_that_dies_is_told_and_the_upload_goes_on_by_itself(
+    visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
+) -> None:
+    run = begin(visit, context, tiny_folder, "Killed", passing=10)
+    expect(visit.page.locator("main .banner").filter(has_text="Waiting for the gateway")).to_be_visible()
+    service.kill()
+    expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
+    service.start()
+    expect(visit.page.locator("#trouble")).to_be_hidden()
+    expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
+    context.unroute(CHUNKS)
+    visit.await_state("Done")
+    assert service.outcomes("stored") == service.expected_chunks(run) - 10
+    expect(visit.page.locator("main .banner").filter(has_text="Waiting for the gateway")).to_have_count(0)
+
+
+def test_a_run_is_ended_only_after_a_question(
+    visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
+) -> None:
+    run = begin(visit, context, tiny_folder, "Regretted", passing=3)
+    dialog = visit.page.get_by_role("dialog", name="End this run?")
+    visit.page.get_by_role("button", name="End this run").click()
+    expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
+    visit.page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert service.status(run)["state"] == "open"
+    visit.page.get_by_role("button", name="End this run").click()
+    dialog.get_by_role("button", name="End it").click()
+    visit.await_state("Ended")
+    expect(visit.page.locator("main .banner")).to_contain_text("ended by force")
+    expect(visit.page.get_by_role("button", name="End this run")).to_be_hidden()
+    assert (service.status(run)["state"], service.status(run)["error"]) == ("ended", "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "flaw"),
+    [
+        ("users/users_202401.csv", None, "No table users"),
+        ("users/users_202401.csv", "user_id,born\n7,1990-01-01\n", "line 1: no column birthdate"),
+        ("stores/stores.csv", "store_id,store_name,store_id\n1,North,1\n", "column store_id is there twice"),
+        ("stores/stores.csv", "", "stores/stores.csv: the file is empty"),
+    ],
+)
+def test_a_folder_that_cannot_be_sent_is_told_so_before_anything_is(
+    visit: Visit, sound_folder: Path, file: str, content: str | None, flaw: str
+) -> None:
+    if content is None:
+        (sound_folder / file).unlink()
+    else:
+        (sound_folder / file).write_text(content)
+    visit.enter("#/upload")
+    visit.choose(sound_folder)
+    expect(visit.page.get_by_role("alert").filter(has_text=flaw)).to_be_visible()
+    expect(visit.page.get_by_role("button", name="Start", exact=True)).to_have_count(0)
+    assert [request.method for request in visit.requests if request.method != "GET"] == []
+
+
+CUTS = """
+async ({text, bytes, rows}) => {
+  const place = document.querySelector("script[type=module]").src.replace("app.js", "upload/cut.js");
+  const { cuts, headerOf } = await import(place);
+  const file = new File([new TextEncoder().encode(text)], "a.csv");
+  const read = new TextDecoder();
+  const found = [read.decode(await headerOf(file))];
+  const bounds = {bytes, rows, longest: 4096};
+  for await (const cut of cuts(file, bounds)) found.push(read.decode(cut.data), cut.line);
+  return found;
+}
+"""
+TEXTS = [
+    "a,b\n1,2\n3,4\n5,6\n7,8\n9,10\n11,12",
+    'a,b\r\n"x\ny",2\r\n3,"4""\n"\r\n5,6\n\n7,8"9"\n',
+    '"a\nz",b\n1,2\n',
+    "a,b\n",
+    "a,b",
+]
+
+
+def test_files_are_cut_between_rows_wherever_the_bounds_fall(visit: Visit) -> None:
+    visit.enter()
+    for text in TEXTS:
+        for size, rows in [(1, 1), (2, 100), (5, 2), (8, 100), (16, 100), (64, 1)]:
+            given = {"text": text, "bytes": size, "rows": rows}
+            header, *found = visit.page.evaluate(CUTS, given)
+            parts, lines = found[::2], found[1::2]
+            assert header + "".join(parts) == text
+            begins = [len(header) + sum(map(len, parts[:n])) for n in range(len(parts))]
+            assert lines == [1 + text.count("\n", 0, begin) for begin in begins]
+            for part in parts[:-1]:
+                assert part.endswith("\n")
+                assert part.count('"') % 2 == 0 or '8"9"' in part
+            assert all(part.count("\n") <= rows or '"' in part for part in parts)

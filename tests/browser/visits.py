@@ -1,0 +1,83 @@
+"""A person at the page: what they do, and what they read there."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
+
+from acceptance.services import Service
+
+ANNA = "anna-7f3c-secret"
+ANSWER_MS = 90_000
+
+
+class Visit:
+    def __init__(self, page: Page, service: Service, token: str = ANNA) -> None:
+        self.page, self.service, self.token = page, service, token
+        self.requests: list[Request] = []
+        self.complaints: list[str] = []
+        self.expects_silence = False  # of the gateway, which the browser complains of by itself
+        page.on("request", self._see)
+        page.on("console", self._listen)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def open(self, place: str = "") -> None:
+        self.page.goto(f"{self.service.url}/{place}")
+
+    def enter(self, place: str = "") -> None:
+        """With the token, as the person would type it."""
+        self.open(place)
+        self.sign_in(self.token)
+        expect(self.page.locator("#signing-in")).to_be_hidden()
+
+    def sign_in(self, token: str) -> None:
+        self.page.get_by_label("Token", exact=True).fill(token)
+        self.page.get_by_role("button", name="Come in").click()
+
+    def choose(self, folder: Path) -> None:
+        self.page.locator("#folder").set_input_files(str(folder))
+
+    def start(self, label: str) -> str:
+        """Gives the run."""
+        self.page.get_by_label("Label").fill(label)
+        self.page.get_by_role("button", name="Start", exact=True).click()
+        return self.run_shown()
+
+    def run_shown(self) -> str:
+        self.page.wait_for_url(re.compile("#/runs/"))
+        return self.page.url.rpartition("/")[2]
+
+    def await_state(self, state: str) -> None:
+        expect(self.page.locator(".title .badge")).to_have_text(state, timeout=ANSWER_MS)
+
+    def table(self, caption: str) -> Locator:
+        return self.page.get_by_role("table", name=caption, exact=True)
+
+    def rows(self, caption: str) -> list[list[str]]:
+        """The cells of a table's body, without the blanks that align figures."""
+        texts: list[list[str]] = self.table(caption).evaluate(
+            "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))"
+        )
+        return [[cell.strip().rstrip("\u2007") for cell in row] for row in texts]
+
+    def saved(self, take: Callable[[], Any]) -> bytes:
+        """The file that a click makes the browser save."""
+        with self.page.expect_download() as download:
+            take()
+        return Path(download.value.path()).read_bytes()
+
+    def require_quiet(self) -> None:
+        assert self.complaints == []
+        addresses = [request.url for request in self.requests]
+        assert [url for url in addresses if not url.startswith((self.service.url, "blob:", "data:"))] == []
+        assert [url for url in addresses if self.token in url] == []
+
+    def _see(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def _listen(self, message: ConsoleMessage) -> None:
+        is_of_network = message.text.startswith("Failed to load resource")
+        if message.type == "error" and not (self.expects_silence and is_of_network):
+            self.complaints.append(message.text)

@@ -1,0 +1,247 @@
+"""The cluster of the example on a home and ports of its own: all that a fleet can have, Spark standalone
+included. What it answers is what one process answers, whatever is killed.
+"""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from clients import trickling
+from fleets import KOPI, Fleet, adopting
+
+from kopitiam.bus.private_broker import free_port
+from kopitiam.contracts.config import load_settings
+from kopitiam.fleet.services import find_service
+from kopitiam.fleet.services.spark import Address
+from rabbitmq_server import ensure_installed
+
+IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
+READY_SECONDS = 120
+COMPLAINT_SECONDS = 30
+SPARK = ("spark-master", "spark-worker-1", "spark-worker-2")
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+TEMPORARY = ("spark-*", "blockmgr-*", "kopitiam-*", "*.so", "hsperfdata_*/*")
+only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
+
+
+class Cluster(Fleet):
+    """As the example says, or with fewer workers and shards."""
+
+    def __init__(self, folder: Path, workers: int = 2, shards: int = 3) -> None:
+        super().__init__(folder, ())
+        port = free_ports(2)
+        self.url = f"http://127.0.0.1:{port}"
+        self.urls = [self.url, f"http://127.0.0.1:{port + 1}"]
+        changes = {"~/.kopitiam-cluster": str(self.home), "127.0.0.1:8440": f"127.0.0.1:{port}"}
+        if shards == 1:
+            changes |= {"shards = 3": "shards = 1", '= [0, 1], "pipeline-2" = [2] }': "= [0] }"}
+        if workers == 1:
+            changes |= {', "spark-worker-2"': ""}
+        text = EXAMPLE.read_text(encoding="utf-8")
+        for old, new in changes.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        self.config.write_text(text, encoding="utf-8")
+
+    @property
+    def secret(self) -> str:
+        url = find_service("spark-master", load_settings(self.config)).url()
+        assert url is not None
+        return Address.of(url).secret
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [KOPI, *words],
+            env={**self._environment, **environment},
+            cwd=self.config.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=READY_SECONDS,
+            check=False,
+        )
+
+
+@contextlib.contextmanager
+def up(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        took = time.monotonic()
+        cluster.up()
+        cluster.tell(f"ready after {time.monotonic() - took:.0f} s")
+        yield cluster
+    finally:
+        cluster.end()
+
+
+@pytest.fixture(scope="module")
+def rabbitmq() -> None:
+    try:
+        ensure_installed()
+    except Exception as error:
+        reason = f"no RabbitMQ: {type(error).__name__}: {error}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def cluster(rabbitmq: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with adopting(), up(Cluster(tmp_path_factory.mktemp("cluster"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def embedded(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The answers of one process."""
+    return analyzed(tiny_folder, tmp_path_factory.mktemp("embedded") / "answers")
+
+
+def test_the_example_comes_up_within_two_minutes_and_shows_all_that_it_has(cluster: Cluster) -> None:
+    nodes = {node["name"]: node for node in cluster.do("cluster", "status")}
+    assert {name: node["state"] for name, node in nodes.items()} == dict.fromkeys(cluster.kinds, "alive")
+    assert [name for name, node in nodes.items() if node["leader"]] == ["monitor-3"]
+    assert all(node["epoch"] for node in nodes.values() if node["kind"] != "service")
+    assert [nodes[name]["url"] for name in ("gateway-1", "gateway-2")] == cluster.urls
+    shown = cluster.run("cluster", "status", "--config", str(cluster.config)).stdout
+    memory = {line.split()[0]: int(megabytes(line)) for line in shown.splitlines() if " MB" in line}
+    assert set(memory) == set(cluster.kinds)
+    cluster.tell(f"memory: {sum(memory.values()):,} MB")
+
+
+def test_spark_listens_on_the_loopback_only_and_shows_its_secret_to_nobody(cluster: Cluster) -> None:
+    secret = cluster.secret
+    processes = cluster.processes()
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert not [word for word in process.cmdline() if secret in word]
+            listening = [each for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+            assert {each.laddr.ip for each in listening} <= LOOPBACK, process.cmdline()
+    with_secret = {
+        path.relative_to(cluster.home).as_posix(): oct(path.stat().st_mode & 0o777)
+        for path in cluster.home.rglob("*")
+        if path.is_file()
+        and not path.is_relative_to(cluster.home / "services" / "postgresql")
+        and secret.encode() in path.read_bytes()
+    }
+    expected = ["address.json", *["spark.properties"] * len(SPARK)]
+    assert sorted(Path(name).name for name in with_secret) == expected, with_secret
+    assert set(with_secret.values()) == {"0o600"}
+
+
+def test_a_cluster_answers_what_one_process_answers(
+    cluster: Cluster, embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers"
+    sent = cluster.run("submit", str(tiny_folder), "--server", cluster.urls[1], "--out", str(out))
+    assert sent.returncode == 0, sent.stderr
+    assert cluster.run("verify", str(tiny_folder), str(out)).returncode == 0
+    assert answers_in(out) == embedded
+
+
+def test_a_worker_and_a_master_that_are_killed_in_the_middle_of_a_run_come_back_and_it_goes_on(
+    cluster: Cluster, small_folder: Path, tmp_path: Path
+) -> None:
+    pids = cluster.pids()
+    ports = {name: find_service(name, cluster.settings).url() for name in SPARK}
+    with trickling(cluster, small_folder, tmp_path / "answers") as upload:
+        for victim in ("spark-worker-1", "spark-master"):
+            back = cluster.await_return(cluster.kill(victim))
+            pids[victim] = back.pid
+            due = upload.sent
+            cluster.wait(lambda due=due: cluster.processed(upload.run) >= due, "getting on with the upload")
+    assert cluster.pids() == pids, cluster.story()
+    assert {name: find_service(name, cluster.settings).url() for name in SPARK} == ports
+
+
+def test_a_wrong_secret_ends_a_pipeline_with_one_line(cluster: Cluster) -> None:
+    cluster.do("node", "stop", "pipeline-2")
+    wrong = json.dumps({"spark.authenticate.secret": "wrong", "spark.driver.memory": "1g"})
+    begun = time.monotonic()
+    ended = cluster.run(
+        "pipeline", "--name", "pipeline-2", "--config", str(cluster.config), KOPI_SPARK__CONF=wrong
+    )
+    took = time.monotonic() - begun
+    why = "wrong secret, no workers, or no free cores"
+    assert ended.returncode == 3
+    assert re.fullmatch(
+        rf"kopi: spark\.master spark://127\.0\.0\.1:\d+: no executor within \d+ s: {why}\n", ended.stderr
+    )
+    cluster.tell(f"a wrong secret is told after {took:.0f} s")
+    assert took < COMPLAINT_SECONDS
+
+
+def test_what_is_taken_down_leaves_no_process_port_or_temporary_file(cluster: Cluster) -> None:
+    ports = {
+        each.laddr.port
+        for process in cluster.processes()
+        for each in process.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) >= len(("gateway", "gateway", "postgresql", "rabbitmq", *SPARK))
+    stopped = cluster.down()
+    assert {*SPARK, "gateway-2", "pipeline-1"} <= set(stopped)
+    assert cluster.processes() == []
+    assert [port for port in ports if not is_free(port)] == []
+    begun = cluster.config.stat().st_mtime
+    left = [path for pattern in TEMPORARY for path in Path("/tmp").glob(pattern)]
+    assert [path for path in left if path.stat().st_mtime > begun] == []
+    assert not list(cluster.home.glob("scratch/*/*"))
+
+
+@only_in_full
+@pytest.mark.usefixtures("rabbitmq")
+@pytest.mark.parametrize(("workers", "shards"), [(1, 1), (1, 3), (2, 1)])
+def test_the_number_of_workers_and_shards_changes_no_byte(
+    embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path, workers: int, shards: int
+) -> None:
+    with adopting(), up(Cluster(tmp_path, workers, shards)) as cluster:
+        cluster.submit(tiny_folder, tmp_path / "answers")
+        assert answers_in(tmp_path / "answers") == embedded
+
+
+@only_in_full
+def test_the_number_of_shards_in_one_process_changes_no_byte(
+    embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path
+) -> None:
+    assert analyzed(tiny_folder, tmp_path / "answers", KOPI_PIPELINE__SHARDS="3") == embedded
+
+
+def analyzed(data: Path, out: Path, **environment: str) -> dict[str, bytes]:
+    command = [KOPI, "analyze", data, "--out", out]
+    subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True)
+    return answers_in(out)
+
+
+def answers_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("results_query_*")}
+
+
+def megabytes(line: str) -> str:
+    found = re.search(r"([\d,]+) MB", line)
+    assert found
+    return found[1].replace(",", "")
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row."""
+    while True:
+        first = free_port()
+        if all(is_free(first + index) for index in range(count)):
+            return first
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False

@@ -1,0 +1,135 @@
+"""`kopi chaos` against real fleets: what it does to them, what it says of them, and how it leaves them."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fleets import TIMEOUT_SECONDS, Fleet, adopting
+
+from kopitiam.bus.private_broker import free_port
+from kopitiam.chaos.plan import Pace, groups_of, plan
+from kopitiam.fleet.families import condition
+from rabbitmq_server import ensure_installed
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
+SEED = 13  # the pipeline, the gateway, PostgreSQL, the leader
+FREEZING_SEED = 19  # the first one is frozen, for longer than it takes to be missed
+LONG_SEED, LONG_KILLS, LONG_SECONDS = 74, 12, 1500
+LEAVING_SECONDS = 30
+PACE = """
+[monitor]
+heartbeat_seconds = 1
+timeout_seconds = 10
+"""
+only_in_full = pytest.mark.skipif(not os.environ.get("KOPI_TEST_FULL"), reason="only with KOPI_TEST_FULL")
+
+
+def test_nodes_of_every_kind_are_struck_and_every_answer_is_exact(fleet: Fleet) -> None:
+    told = fleet.do(
+        *("chaos", "--seed", str(SEED), "--kills", "4"),
+        *("--clients", "2", "--scale", "0.0001", "--patience", "100"),
+    )
+    tell(fleet, told)
+    check(told, kills=4, clients=2)
+    strikes = plan(SEED, 4, groups_of(fleet.kinds), Pace.of(TIMEOUT_SECONDS), is_freezing=False)
+    struck = ["leader" if each["was_leader"] else each["name"] for each in told["timeline"]]
+    assert struck == [strike.target for strike in strikes]
+    assert set(struck) == {"pipeline-1", "gateway-1", "postgresql", "leader"}
+    assert all(each["is_replaced"] for each in told["timeline"])
+    assert len(told["leaders_by_epoch"]) >= 3, "the leader was killed, and came back to lead"
+    fleet.await_whole()
+
+
+def test_one_that_is_interrupted_leaves_the_fleet_running_and_nobody_frozen(fleet: Fleet) -> None:
+    command = fleet.start_command(
+        *("chaos", "--seed", str(FREEZING_SEED), "--kills", "5", "--freeze", "--targets", "gateway-1"),
+        *("--clients", "1", "--scale", "0.0001", "--config", str(fleet.config)),
+    )
+    try:
+        fleet.wait(lambda: is_frozen(fleet, "gateway-1") or command.poll() is not None, "hurt")
+        command.send_signal(signal.SIGINT)
+        shown, complaint = command.communicate(timeout=LEAVING_SECONDS)
+    finally:
+        command.kill()
+    assert (command.returncode, shown, complaint) == (130, "", "kopi: interrupted\n")
+    assert not is_frozen(fleet, "gateway-1")
+    fleet.await_whole()
+
+
+class Example(Fleet):
+    """The cluster of the example on a home and ports of its own, and quicker to miss somebody."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, ())
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        text = EXAMPLE.read_text(encoding="utf-8")
+        text = text.replace("~/.kopitiam-cluster", str(self.home)).replace(
+            "127.0.0.1:8440", f"127.0.0.1:{port}"
+        )
+        self.config.write_text(text + PACE, encoding="utf-8")
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[Example]:
+    ensure_installed()
+    with adopting():
+        made = Example(tmp_path)
+        try:
+            made.up()
+            yield made
+        finally:
+            made.end()
+
+
+@only_in_full
+@pytest.mark.timeout(LONG_SECONDS + 300)
+def test_a_whole_cluster_is_struck_at_every_place_and_every_answer_is_exact(example: Example) -> None:
+    command = example.start_command(
+        *("chaos", "--seed", str(LONG_SEED), "--kills", str(LONG_KILLS), "--freeze", "--json"),
+        *("--clients", "4", "--scale", "0.05", "--config", str(example.config)),
+    )
+    shown, complaint = command.communicate(timeout=LONG_SECONDS)
+    assert complaint == "", shown
+    told = json.loads(shown)
+    tell(example, told)
+    check(told, kills=LONG_KILLS, clients=4)
+    groups = groups_of(example.kinds)
+    struck = {each["name"] for each in told["timeline"]}
+    assert all(struck & set(names) for group, names in groups.items() if group != "leader"), struck
+    assert any(each["was_leader"] for each in told["timeline"])
+    assert {each["deed"] for each in told["timeline"]} == {"kill", "freeze"}
+
+
+def check(told: dict[str, Any], kills: int, clients: int) -> None:
+    """Exact, revived, and nobody led beside another."""
+    assert (told["is_exact"], told["complaints"]) == (True, [])
+    assert told["strikes"] == {"planned": kills, "made": kills}
+    assert told["clients"] == {"started": clients, "ended": clients}
+    assert told["runs"]["verified"] == told["runs"]["made"] >= clients
+    assert (told["rows"]["lost"], told["rows"]["doubled"]) == (0, 0)
+    assert told["rows"]["there"] == sum(run["rows"] for run in told["run_list"])
+    assert {run["client"] for run in told["run_list"]} == set(range(1, clients + 1))
+    assert all(each["revived_seconds"] is not None for each in told["timeline"])
+    assert all(len(leaders) == 1 for leaders in told["leaders_by_epoch"].values())
+
+
+def tell(fleet: Fleet, told: dict[str, Any]) -> None:
+    for each in told["timeline"]:
+        fleet.tell(
+            f"{each['at_seconds']:6.1f} s: {each['name']}{', who led,' if each['was_leader'] else ''} "
+            f"{each['deed']} {each['hold_seconds'] or ''}: noticed {each['noticed_seconds']}, "
+            f"back {each['revived_seconds']}"
+        )
+    figures = ("seconds", "runs", "rows", "leaders_by_epoch", "notice_seconds", "revive_seconds")
+    fleet.tell(json.dumps({name: told[name] for name in figures}))
+
+
+def is_frozen(fleet: Fleet, name: str) -> bool:
+    pid = fleet.pid_of(name)
+    return pid is not None and condition(psutil.Process(pid)) == "frozen"

@@ -1,0 +1,86 @@
+"""The report of a run, made from its published answers when somebody asks for it."""
+
+import json
+
+import httpx
+import pytest
+from gateways import Served
+
+from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.runs import RunState
+from kopitiam.results.summary import Coverage, RowCount, Summary
+from made_answers import MadeAnswers, small_answers
+
+SUMMARY = Summary(Questions(), {"users": RowCount(10, 1)}, {"stores": 0}, {"1": 4}, 1.5)
+REJECTED = 'table,file,line,reason,row\nusers,users.csv,7,no date <b>,"1,x"\n'
+
+
+def report(served: Served, run: str, **parameters: bool) -> httpx.Response:
+    return served.client.http.get(f"/api/v1/runs/{run}/results/report.html", params=parameters)
+
+
+def publish(served: Served, run: str, answers: MadeAnswers) -> None:
+    served.client.seal(run)
+    folder = answers.write(served.client.home.attempt(run, "a1"))
+    (folder / "summary.json").write_text(json.dumps(SUMMARY.to_dict()))
+    served.gateway.registry.open_barrier(run)
+    served.gateway.registry.publish_results(run, "a1", SUMMARY.to_dict())
+
+
+def test_a_report_is_made_of_published_answers(shared: Served) -> None:
+    run = shared.client.open_run(label="January & February")
+    publish(shared, run, small_answers(store="<script>alert(1)</script>"))
+    rejected = shared.client.home.rejected(run) / "users-client.csv"
+    rejected.parent.mkdir(parents=True, exist_ok=True)
+    rejected.write_text(REJECTED)
+    response = report(shared, run)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert response.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    for said in ("January &amp; February", "RM 12,055,387.76", "no date &lt;b&gt;", "&lt;script&gt;alert"):
+        assert said in response.text
+    assert "<script" not in response.text
+    assert report(shared, run).content == response.content
+
+
+def test_there_is_no_report_before_there_are_answers(shared: Served, run: str) -> None:
+    response = report(shared, run)
+    assert (response.status_code, response.json()["error"]) == (409, "not_ready")
+
+
+@pytest.mark.parametrize(("state", "status"), [(RunState.FAILED, 409), (RunState.ENDED, 410)])
+def test_a_run_that_went_wrong_has_no_report_and_says_why(
+    shared: Served, run: str, state: RunState, status: int
+) -> None:
+    shared.gateway.registry.move(run, state, "3 rows too many")
+    response = report(shared, run)
+    assert response.status_code == status
+    assert "3 rows too many" in response.json()["message"]
+
+
+def test_answers_that_were_cleaned_up_have_no_report(shared: Served, run: str) -> None:
+    publish(shared, run, small_answers())
+    for file in shared.client.home.attempt(run, "a1").iterdir():
+        file.unlink()
+    response = report(shared, run)
+    assert (response.status_code, response.json()["error"]) == (404, "not_found")
+
+
+def test_before_the_end_there_is_a_provisional_report(shared: Served, run: str) -> None:
+    folder = small_answers().write(shared.client.home.provisional(run, "p1"))
+    summary = Summary(Questions(), {}, {}, {}, 1.5, Coverage(0, 0, None))
+    (folder / "summary.json").write_text(json.dumps(summary.to_dict()))
+    shared.gateway.registry.publish_provisional(run, "p1", {"processed": 0, "expected": None})
+    assert "Provisional: 0 rows" in report(shared, run, provisional=True).text
+
+
+def test_a_report_belongs_to_the_owner_of_its_run(serve) -> None:
+    mine = serve(tokens={"ana": "t" * 20, "ben": "u" * 20})
+    run = mine.client.http.post(
+        "/api/v1/runs", json={}, headers={"Authorization": f"Bearer {'t' * 20}"}
+    ).json()["run"]
+    place = f"/api/v1/runs/{run}/results/report.html"
+    assert mine.client.http.get(place).status_code == 401
+    assert mine.client.http.get(place, headers={"Authorization": f"Bearer {'u' * 20}"}).status_code == 404
+    assert mine.client.http.get(place, headers={"Authorization": f"Bearer {'t' * 20}"}).status_code == 409

@@ -1,0 +1,118 @@
+"""A pipeline whose storage is an address, not a path: Spark and pyarrow meet in the same place."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chunked_sales import cut, plain, sales
+from pipelines import Pipeline, dying_at
+from pyarrow import fs
+
+from kopitiam.contracts.config import Settings, StorageSection
+from kopitiam.contracts.errors import ConfigError, Unavailable
+from kopitiam.contracts.runs import RunState, new_run_id
+from kopitiam.landing.layout import KEYS
+from kopitiam.pipeline.hadoop import show_storage
+from kopitiam.storage.arrow import ArrowStorage
+from kopitiam.storage.open import open_storage
+from kopitiam.storage.port import Key, StoragePort
+
+CHUNKS = cut(sales(seed=5), rows_a_chunk=20)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "else where"  # a blank must not matter
+
+
+@pytest.fixture
+def storage(place: Path, tmp_path: Path) -> StoragePort:
+    address = StorageSection(url=f"file://{str(place).replace(' ', '%20')}")
+    return open_storage(Settings(home=tmp_path / "home", storage=address))
+
+
+@pytest.fixture
+def pipeline(make_pipeline: Callable[..., Pipeline], storage: StoragePort) -> Pipeline:
+    return make_pipeline(storage=storage, shards=2, max_chunks=4)
+
+
+def test_a_run_is_answered_exactly_and_leaves_only_its_answers(pipeline, storage, place, tmp_path) -> None:
+    run = pipeline.upload(CHUNKS)
+    stray = storage.name_of(KEYS.chunk(run, "transactions", 0, 0), "of-a-body-that-lost")
+    storage.replace(stray, b"not even Parquet")
+
+    pipeline.process()
+    pipeline.compaction.compact(run)
+    pipeline.finish(run)
+
+    with storage.open(KEYS.attempt(run, published(pipeline, run)) / "results_query_1.csv") as answer:
+        rows = bytes(answer.read()).decode().splitlines()[1:]
+    assert [tuple(row.split(",")) for row in rows] == plain(CHUNKS)["1"]
+    left = {path.relative_to(place).parts[0] for path in place.rglob("*") if path.is_file()}
+    assert left == {"results"}
+    assert len(storage.find(f"{KEYS.results(run)}/*")) == 1
+    assert not any((tmp_path / "home" / name).exists() for name in ("landing", "partials", "results"))
+
+
+def published(pipeline: Pipeline, run: str) -> str:
+    found = pipeline.registry.results(run)
+    assert found is not None, pipeline.registry.get_run(run)
+    return found.attempt
+
+
+def test_a_batch_cut_short_is_swept_but_not_the_batches_of_others(make_pipeline, pipeline, storage) -> None:
+    run = pipeline.upload(CHUNKS)
+    with dying_at("batch.written"):
+        pipeline.step()
+    theirs = KEYS.partials_of("pipeline-1") / "batch=theirs" / f"run={new_run_id()}" / "kind=tpv" / "x"
+    storage.replace(theirs, b"not ours")
+
+    again = make_pipeline(storage=storage, shards=2, max_chunks=4)
+    again.stream.sweep()
+
+    assert storage.find(f"{KEYS.partials}/pipeline=*/batch=*") == [theirs.parents[2]]
+    again.process()
+    again.finish(run)
+    assert again.state(run) is RunState.DONE
+
+
+def test_a_vanished_chunk_is_the_trouble_of_its_run(pipeline, storage) -> None:
+    run = pipeline.upload(CHUNKS)
+    storage.remove(pipeline.storage.name_of(KEYS.chunk(run, "users", 0, 0), "users-0"))
+    pipeline.process()
+    assert pipeline.reason(run).startswith("users chunk 0 cannot be read: ")
+
+
+def test_while_storage_is_away_no_run_is_blamed(pipeline, storage, monkeypatch) -> None:
+    run = pipeline.upload(CHUNKS)
+
+    def away(*_: object) -> None:
+        raise Unavailable("storage: away")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(storage, "open", lambda _: (_ for _ in ()).throw(OSError("reset by peer")))
+        patches.setattr(storage, "check", away)
+        with pytest.raises(Unavailable, match="away"):
+            pipeline.step()
+    assert pipeline.state(run) is RunState.SEALED
+    pipeline.process()
+    pipeline.finish(run)
+    assert pipeline.state(run) is RunState.DONE
+
+
+def test_a_spark_that_lacks_the_file_system_says_what_to_add(spark) -> None:
+    elsewhere = ArrowStorage(fs.LocalFileSystem(), "bucket/x", "s3a://bucket/x")
+    told = r"^storage\.url: Spark cannot use s3a://bucket/x: .*; hadoop-aws is missing"
+    with pytest.raises(ConfigError, match=told):
+        show_storage(spark, elsewhere, {"fs.s3a.endpoint.region": "eu-1"})
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    assert hadoop.get("fs.s3a.endpoint.region") == "eu-1"
+    assert spark.conf.get("spark.hadoop.fs.s3a.endpoint.region", None) is None
+
+
+def test_spark_reads_what_storage_wrote(spark, storage) -> None:
+    storage.replace(Key("landing/a b=1/x.txt"), b"hello")
+    show_storage(spark, storage, {})
+    assert [row.value for row in spark.read.text(storage.url(Key("landing/a b=1/x.txt"))).collect()] == [
+        "hello"
+    ]

@@ -1,0 +1,44 @@
+"""Clients without a gateway, and a crowd of them: what they say, and that they end."""
+
+import threading
+import time
+
+from kopitiam.chaos.clients import Crowd, Folder, SubmittingClient
+from kopitiam.client.http import Transport
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def client(folder, number=1, patience=0.0, **changed):
+    transport = Transport(NOBODY, patience_seconds=patience)
+    return SubmittingClient(number, Folder(folder, {}), transport, None, patience, **changed)
+
+
+def test_a_client_that_finds_no_gateway_says_so_and_ends(tmp_path):
+    heard = []
+    lonely = client(tmp_path, on_outcome=heard.append)
+    lonely.work(threading.Event())
+    assert lonely.has_ended
+    assert lonely.outcomes == heard
+    outcome = heard[0]
+    assert (outcome.run, outcome.is_exact) == (None, False)
+    assert outcome.complaint.startswith(f"{NOBODY} is not available")
+    assert outcome.to_dict()["rows"] is None
+
+
+def test_a_generated_folder_knows_how_many_rows_it_has(tmp_path):
+    folder = Folder.generated(tmp_path / "data", 0.00005, seed=3)
+    written = (tmp_path / "data" / "stores" / "stores.csv").read_text(encoding="utf-8").splitlines()
+    assert folder.rows["stores"] == len(written) - 1
+    assert {"transactions", "transaction_items", "users", "menu_items"} <= set(folder.rows)
+
+
+def test_a_crowd_that_has_to_leave_does_so_however_patient_its_clients_are(tmp_path):
+    crowd = Crowd([client(tmp_path, number, patience=600) for number in (1, 2, 3)])
+    crowd.start()
+    begun = time.monotonic()
+    crowd.leave()
+    assert crowd.ended == 3
+    assert time.monotonic() - begun < 5
+    assert len(crowd.outcomes) == 3
+    assert not any(outcome.is_exact for outcome in crowd.outcomes)

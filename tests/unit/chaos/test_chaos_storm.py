@@ -1,0 +1,137 @@
+"""Strikes against a fleet that only pretends, on a clock that only pretends: what is seen of the victims."""
+
+import signal
+
+import pytest
+
+from kopitiam.chaos.bounds import Bounds
+from kopitiam.chaos.plan import LEADER, Strike
+from kopitiam.chaos.storm import Storm
+from kopitiam.chaos.victims import Loss
+
+KINDS = {
+    "gateway-1": "gateway",
+    "monitor-1": "monitor",
+    "monitor-2": "monitor",
+    "rabbitmq": "service",
+    "postgresql": "service",
+}
+NEVER = float("inf")
+
+
+class PretendedFleet:
+    """Every node that is hurt is noticed and replaced so many seconds later."""
+
+    def __init__(self, noticed=2.0, replaced=5.0):
+        self.time = 0.0
+        self.noticed, self.replaced = noticed, replaced
+        self.hurt_at = {}
+        self.blows = []
+        self.most_down = 0
+        self.leader = "monitor-2"
+        self.nodes = {}
+
+    def now(self):
+        return self.time
+
+    def sleep(self, seconds):
+        self.time += seconds
+
+    def hurt(self, name, number):
+        self.blows.append((round(self.time, 1), name, number))
+        self.hurt_at[name] = self.time
+        self.most_down = max(self.most_down, len(self.ailing(None)))
+        return Loss(name, 1, self.time)
+
+    def is_noticed(self, loss, nodes):
+        return self.time - loss.at >= self.noticed
+
+    def is_replaced(self, loss, nodes):
+        return self.time - loss.at >= self.replaced
+
+    def is_well(self, name, nodes):
+        return self.time - self.hurt_at.get(name, -NEVER) >= self.replaced
+
+    def ailing(self, nodes):
+        return [name for name in self.hurt_at if not self.is_well(name, nodes)]
+
+
+def storm_over(fleet, patience=30.0):
+    return Storm(
+        victims=fleet,
+        witness=fleet,
+        bounds=Bounds(KINDS, revive_limit=5),
+        patience_seconds=patience,
+        settle_seconds=1.0,
+        now=fleet.now,
+        sleep=fleet.sleep,
+    )
+
+
+def test_victims_are_struck_after_their_pauses_and_their_times_are_taken():
+    fleet = PretendedFleet()
+    storm = storm_over(fleet)
+    strikes = [Strike(1, "gateway-1", "kill", 3.0), Strike(2, LEADER, "kill", 1.5)]
+
+    assert storm.rage(strikes) is True
+
+    assert fleet.blows == [(3.0, "gateway-1", signal.SIGKILL), (4.6, "monitor-2", signal.SIGKILL)]
+    assert [each.was_leader for each in storm.ordeals] == [False, True]
+    for ordeal in storm.ordeals:
+        assert ordeal.noticed_seconds == pytest.approx(2.0, abs=0.2)
+        assert ordeal.revived_seconds == pytest.approx(5.0, abs=0.2)
+        assert ordeal.is_replaced
+
+
+def test_a_service_waits_until_the_other_one_is_back():
+    fleet = PretendedFleet()
+    storm = storm_over(fleet)
+    strikes = [Strike(1, "rabbitmq", "kill", 0.0), Strike(2, "postgresql", "kill", 1.0)]
+
+    assert storm.rage(strikes) is True
+
+    assert fleet.blows[1][0] >= 5.0
+    assert fleet.most_down == 1
+
+
+def test_one_that_does_not_come_back_ends_the_storm():
+    fleet = PretendedFleet(noticed=NEVER, replaced=NEVER)
+    storm = storm_over(fleet, patience=20.0)
+
+    assert storm.rage([Strike(1, "gateway-1", "kill", 1.0), Strike(2, "monitor-1", "kill", 60.0)]) is False
+
+    assert [blow[1] for blow in fleet.blows] == ["gateway-1"]
+    assert storm.ordeals[0].revived_seconds is None
+    assert fleet.time < 30
+
+
+def test_one_that_stands_still_for_a_short_while_comes_back_by_itself():
+    fleet = PretendedFleet(noticed=NEVER, replaced=NEVER)
+    fleet.is_well = lambda name, nodes: fleet.time - fleet.hurt_at.get(name, -NEVER) >= 4.0
+    storm = storm_over(fleet)
+
+    assert storm.rage([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=4.0)]) is True
+
+    assert fleet.blows == [(0.0, "gateway-1", signal.SIGSTOP)]
+    ordeal = storm.ordeals[0]
+    assert (ordeal.noticed_seconds, ordeal.is_replaced) == (None, False)
+    assert ordeal.revived_seconds == pytest.approx(5.0, abs=0.3), "it had a second to settle"
+
+
+def test_one_that_was_replaced_while_it_stood_still_is_woken_all_the_same():
+    fleet = PretendedFleet()
+    storm = storm_over(fleet)
+
+    assert storm.rage([Strike(1, "monitor-1", "freeze", 0.0, hold_seconds=12.0)]) is True
+
+    assert storm.ordeals[0].revived_seconds == pytest.approx(5.0, abs=0.2)
+    assert fleet.time >= 12.0
+
+
+def test_who_hears_of_it_hears_of_every_blow_notice_and_return():
+    fleet = PretendedFleet()
+    heard = []
+    storm = storm_over(fleet)
+    storm.on_change = lambda each: heard.append((each.noticed_seconds is None, each.revived_seconds is None))
+    storm.rage([Strike(1, "gateway-1", "kill", 0.0)])
+    assert heard == [(True, True), (False, True), (False, False)]

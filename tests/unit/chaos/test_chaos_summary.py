@@ -1,0 +1,114 @@
+"""The figures at the end, and what they complain of."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kopitiam.chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
+from kopitiam.chaos.ordeals import Ordeal
+from kopitiam.chaos.summary import Spread, Summary
+from kopitiam.contracts.stages import Volume
+
+ROWS = RowAccount({"users": TableAccount(there=10, used=9, rejected=1, expected=9, processed=9)})
+RUN = RunOutcome(client=1, run="a" * 16, seconds=3.0, rows=ROWS)
+BACK = Ordeal(1, "gateway-1", "kill", 2.0, noticed_seconds=6.0, revived_seconds=8.0, is_replaced=True)
+FINE = Summary(
+    seed=7,
+    seconds=60.0,
+    planned=1,
+    ordeals=(BACK,),
+    is_whole=True,
+    runs=(RUN,),
+    clients=1,
+    clients_ended=1,
+    leaders_by_epoch={1: ("monitor-3",), 2: ("monitor-2",)},
+    flaws=(),
+)
+
+
+def account(**changed):
+    return RowAccount({"users": replace(ROWS.tables["users"], **changed)})
+
+
+@pytest.mark.parametrize(
+    ("changed", "lost", "doubled"),
+    [
+        ({}, 0, 0),
+        ({"used": 8}, 1, 0),
+        ({"used": 11}, 0, 2),
+        ({"processed": 6}, 3, 0),
+        ({"processed": 10}, 0, 1),
+        ({"used": 8, "processed": 10}, 1, 1),
+    ],
+)
+def test_rows_are_lost_or_double_by_the_answers_or_by_the_registry(changed, lost, doubled):
+    found = account(**changed)
+    assert (found.lost, found.doubled) == (lost, doubled)
+    assert replace(RUN, rows=found).is_exact == (not lost and not doubled)
+
+
+@given(st.dictionaries(st.integers(0, 5), st.integers(0, 10**9)))
+def test_rows_that_were_processed_are_those_of_all_shards(rows):
+    by_shard = {shard: Volume(1, count) for shard, count in rows.items()}
+    assert processed_rows({"users": by_shard}) == {"users": sum(rows.values())}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spread"),
+    [
+        ([], Spread(0, None, None)),
+        ([None], Spread(0, None, None)),
+        ([3.0], Spread(1, 3.0, 3.0)),
+        ([3.0, None, 1.0], Spread(2, 1.0, 3.0)),
+        ([float(number) for number in range(1, 201)], Spread(200, 100.0, 198.0)),
+    ],
+)
+def test_half_took_no_more_than_p50_and_all_but_one_in_a_hundred_no_more_than_p99(seconds, spread):
+    assert Spread.of(seconds) == spread
+
+
+def test_nothing_is_complained_of_when_everything_was_exact_and_everybody_came_back():
+    assert FINE.complaints == []
+    told = FINE.to_dict()
+    assert told["is_exact"] is True
+    assert told["runs"] == {"made": 1, "verified": 1}
+    assert told["rows"] == {"there": 10, "lost": 0, "doubled": 0}
+    assert told["leaders_by_epoch"] == {"1": ["monitor-3"], "2": ["monitor-2"]}
+    assert told["notice_seconds"] == {"count": 1, "p50": 6.0, "p99": 6.0}
+    assert told["timeline"][0]["name"] == "gateway-1"
+    assert json.loads(json.dumps(told)) == told
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"runs": (replace(RUN, differences=("results_query_3.csv: unexpected: x",)),)}, "unexpected: x"),
+        ({"runs": (replace(RUN, error="run failed", rows=None),)}, "client 1, run a.*: run failed"),
+        ({"runs": (replace(RUN, rows=account(processed=10)),)}, "0 rows lost, 1 counted twice"),
+        ({"runs": ()}, "no run was made"),
+        ({"ordeals": (replace(BACK, revived_seconds=None),)}, "gateway-1: struck after 2.0 s, and not back"),
+        ({"planned": 2}, "only 1 of 2 strikes could be made"),
+        ({"is_whole": False}, "the fleet is not whole"),
+        (
+            {"leaders_by_epoch": {4: ("monitor-2", "monitor-3")}},
+            "epoch 4 had 2 leaders: monitor-2, monitor-3",
+        ),
+        ({"flaws": ("leader: an epoch that went back",)}, "an epoch that went back"),
+        ({"clients_ended": 0}, "1 of 1 clients did not end"),
+    ],
+)
+def test_whatever_is_not_as_it_has_to_be_is_complained_of(changed, complaint):
+    summary = replace(FINE, **changed)
+    assert len(summary.complaints) == 1
+    assert re.search(complaint, summary.complaints[0])
+    assert summary.to_dict()["is_exact"] is False
+
+
+def test_one_that_woke_in_time_was_never_noticed_and_is_back():
+    woke = Ordeal(1, "monitor-1", "freeze", 2.0, hold_seconds=3.0, revived_seconds=5.0)
+    assert replace(FINE, ordeals=(woke,)).complaints == []
+    assert replace(FINE, ordeals=(woke,)).notice == Spread(0, None, None)

@@ -1,0 +1,98 @@
+"""What a witness remembers of a registry, and what it finds wrong with it."""
+
+import contextlib
+import time
+
+import pytest
+from sqlalchemy import update
+
+from kopitiam.chaos.witness import Witness
+from kopitiam.contracts.config import Settings
+from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.registry.engine import connect_engine
+from kopitiam.registry.registry import open_registry
+from kopitiam.registry.schema import leases
+
+SECONDS = 10
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(home=tmp_path)
+
+
+@pytest.fixture
+def registry(settings):
+    with contextlib.closing(open_registry(settings.registry.url, settings.home)) as made:
+        yield made
+
+
+def until(is_so):
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lead(registry, rank, holder):
+    return registry.outrank("leader", rank, holder, 60)
+
+
+def report(registry, name, epoch=1, state="alive", leader=False):
+    registry.report_node(NodeRecord(name, "monitor", 7, None, state, 0.0, epoch, leader=leader))
+
+
+def change(settings, **values):
+    """What no registry would do."""
+    engine = connect_engine(settings.registry.url, settings.home)
+    with engine.begin() as connection:
+        connection.execute(update(leases).where(leases.c.name == "leader").values(**values))
+    engine.dispose()
+
+
+def test_every_leader_is_remembered_with_its_epoch(registry, settings):
+    lead(registry, 1, "one")
+    with Witness(settings) as witness:
+        lead(registry, 3, "three")
+        until(lambda: len(witness.leaders_by_epoch()) == 2)
+        registry.release("leader", "000003 three", 2)
+        until(lambda: witness.epochs("leader") == [1, 2, 2])
+        lead(registry, 2, "two")
+        until(lambda: len(witness.leaders_by_epoch()) == 3)
+    assert witness.leaders() == ["monitor-1", "monitor-3", "monitor-2"]
+    assert witness.leaders_by_epoch() == {1: ("monitor-1",), 2: ("monitor-3",), 3: ("monitor-2",)}
+    assert witness.flaws() == []
+
+
+def test_an_epoch_with_two_leaders_is_found(registry, settings):
+    lead(registry, 3, "three")
+    with Witness(settings) as witness:
+        change(settings, holder="000002 two")
+        until(lambda: witness.leaders_by_epoch() == {1: ("monitor-3", "monitor-2")})
+    assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch with two holders"]
+
+
+def test_an_epoch_that_goes_back_is_found(registry, settings):
+    lead(registry, 1, "one")
+    lead(registry, 3, "three")
+    with Witness(settings) as witness:
+        change(settings, epoch=1)
+        until(lambda: witness.epochs("leader") == [2, 1])
+    assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch that went back"]
+
+
+def test_nodes_are_known_as_they_were_last_seen(registry, settings):
+    report(registry, "monitor-1", leader=True)
+    with Witness(settings) as witness:
+        assert witness.leader == "monitor-1"
+        report(registry, "monitor-1", state="dead")
+        until(lambda: witness.states("monitor-1") == ["alive", "dead"])
+        assert witness.leader is None
+        assert witness.nodes["monitor-1"].state == "dead"
+        assert witness.pids("monitor-1") == {7}
+
+
+def test_a_registry_that_is_not_there_is_waited_for(tmp_path):
+    away = Settings(registry={"url": "postgresql://nobody@127.0.0.1:9/none"}, home=tmp_path)
+    with Witness(away) as witness:
+        assert (witness.nodes, witness.leader, witness.flaws()) == ({}, None, [])

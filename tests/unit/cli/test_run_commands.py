@@ -1,0 +1,63 @@
+"""`kopi runs`, `status`, `results`, `cancel` against a gateway: what they print to people and scripts."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kopitiam.cli.app import app
+from kopitiam.client.client import Client
+from kopitiam.contracts.errors import ConfigError, RunError
+from tiny_gateway import TinyGateway, serving
+
+
+@pytest.fixture
+def gateway() -> Iterator[TinyGateway]:
+    with serving() as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def run(gateway: TinyGateway) -> str:
+    with Client(gateway.url) as client:
+        return client.open_run("January \x1b[1m").id
+
+
+def kopi(gateway: TinyGateway, *words: str) -> Result:
+    return CliRunner().invoke(app, [*words, "--server", gateway.url])
+
+
+def test_runs_are_listed_whole_in_a_pipe(gateway: TinyGateway, run: str) -> None:
+    shown = kopi(gateway, "runs")
+    title, line = shown.output.splitlines()
+    assert title.split() == ["run", "label", "state", "since", "rows", "rejected"]
+    assert line.startswith(f"{run}  January �[1m  open")
+    assert line.split()[-2:] == ["0", "0"]
+    assert [told["run"] for told in json.loads(kopi(gateway, "runs", "--json").output)] == [run]
+
+
+def test_no_runs_are_said_to_be_none(gateway: TinyGateway) -> None:
+    assert kopi(gateway, "runs").output == "no runs\n"
+    assert json.loads(kopi(gateway, "runs", "--json").output) == []
+
+
+def test_a_status_has_its_tables(gateway: TinyGateway, run: str) -> None:
+    shown = kopi(gateway, "status", run).output
+    assert "\x1b" not in shown
+    assert all(table in shown for table in ("stores", "menu_items", "users", "transactions"))
+    assert json.loads(kopi(gateway, "status", run, "--json").output)["state"] == "open"
+
+
+def test_one_can_watch_or_look_at_the_answers_but_not_both(gateway: TinyGateway, run: str) -> None:
+    assert isinstance(kopi(gateway, "status", run, "--watch", "--answers").exception, ConfigError)
+
+
+def test_answers_that_are_not_there_are_refused(gateway: TinyGateway, run: str) -> None:
+    assert isinstance(kopi(gateway, "results", run).exception, RunError)
+
+
+def test_cancelling_says_what_became_of_the_run(gateway: TinyGateway, run: str) -> None:
+    assert kopi(gateway, "cancel", run).output == f"run {run} is ended\n"
+    assert json.loads(kopi(gateway, "cancel", run, "--json").output)["state"] == "ended"
+    assert json.loads(kopi(gateway, "cancel", "--all", "--json").output) == []

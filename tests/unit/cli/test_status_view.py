@@ -1,0 +1,114 @@
+"""A run's status in a terminal: tables and stages with bars, lists of runs in columns."""
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from kopitiam.cli.columns import in_columns
+from kopitiam.cli.status_view import progress_line, status_lines
+from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
+
+RUN = "0123456789abcdef01234567"
+
+
+def table(rows, expected):
+    return TableStatus(
+        chunks=3,
+        rows=rows,
+        expected_chunks=5,
+        expected_rows=expected,
+        sealed=expected is not None,
+        rejected=2,
+    )
+
+
+def status(**changes):
+    stages = {
+        "filter_year": {
+            "0": StageStatus(expected=6, processed=3, rows=1_234_567),
+            "1": StageStatus(expected=2, processed=2, rows=10),
+        },
+        "max_products": {"0": StageStatus(expected=None, processed=0, rows=0)},
+    }
+    found = {
+        "run": RUN,
+        "label": "January",
+        "state": "sealed",
+        "questions": {},
+        "created_at": 1.7e9,
+        "finished_at": None,
+        "tables": {"users": table(1_000_000, 2_000_000), "stores": table(7, None)},
+        "stages": stages,
+        "rejected": 4,
+        "unmatched": None,
+        "unmatched_by_table": None,
+        "answers": None,
+        "error": None,
+    }
+    return RunStatus(**(found | changes))
+
+
+def console(width, terminal=True):
+    return Console(file=io.StringIO(), width=width, force_terminal=terminal, no_color=True)
+
+
+def lines(found, width=100):
+    return [line.plain for line in status_lines(found, console(width))]
+
+
+def test_tables_and_stages_have_bars_as_long_as_they_have_come():
+    shown = {line.split()[0]: line for line in lines(status(), 120)}
+    assert "1,000,000 of 2,000,000 rows" in shown["users"]
+    assert shown["users"].count("█") == 15
+    assert shown["stores"].count("█") == 0
+    assert "1,234,577 rows" in shown["filter_year"]
+    assert "5 of 8 chunks" in shown["filter_year"]
+    assert shown["max_products"].split()[-2:] == ["0", "chunks"]
+
+
+def test_shards_are_shown_where_there_are_several():
+    shown = [" ".join(line.split()[:8]) for line in lines(status()) if line.lstrip().startswith("shard")]
+    assert shown == ["shard 0 1,234,567 rows 3 of 6 chunks", "shard 1 10 rows 2 of 2 chunks"]
+
+
+def test_label_state_and_error_are_told():
+    shown = lines(status(state="failed", error="3 rows too many", label="<bold>\x1b[1m"))
+    assert shown[0].startswith(f"run {RUN} (<bold>�[1m): failed, since ")
+    assert shown[1] == "3 rows too many"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_figure_is_cut_and_no_line_too_long(width):
+    shown = lines(status(), width)
+    text = " ".join(" ".join(shown).split())
+    for figure in ("1,000,000 of 2,000,000 rows", "5 of 8 chunks", "1,234,577 rows", "2 rejected"):
+        assert figure in text
+    if width > 40:
+        assert max(cell_len(part) for line in shown for part in line.splitlines()) <= width
+
+
+def test_one_line_tells_how_far_it_is():
+    assert progress_line(status()) == "5 of 8 chunks through stages · sealed"
+
+
+TITLES = ("run", "label", "rows")
+ROWS = [(RUN, "January", "1,234,567"), (RUN, "a\x07b", "7")]
+
+
+def columns(width, terminal=True):
+    return [line.plain for line in in_columns(console(width, terminal), TITLES, ROWS, {2})]
+
+
+def test_columns_line_up_with_figures_to_the_right():
+    assert columns(80) == [
+        "run                       label         rows",
+        f"{RUN}  January  1,234,567",
+        f"{RUN}  a�b              7",
+    ]
+
+
+def test_columns_that_do_not_fit_are_stacked_on_a_terminal_and_whole_in_a_pipe():
+    assert columns(40)[:3] == [RUN, "  label January", "  rows 1,234,567"]
+    assert columns(40, terminal=False) == columns(80)

@@ -1,0 +1,76 @@
+"""What the deployments tell Spark is spelled as the Spark that is installed spells it."""
+
+import tomllib
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from deployments import DEPLOY, documents
+
+PARTS = ("k8s", "internal/config", "SecurityManager", "deploy/master", "deploy/worker", "deploy/Utils")
+COMPOSED = {  # Spark puts these together from parts
+    "spark.kubernetes.authenticate.executor.serviceAccountName": (
+        "spark.kubernetes.authenticate.executor",
+        "serviceAccountName",
+    ),
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.home.options.claimName": (
+        "spark.kubernetes.executor.volumes.",
+        "persistentVolumeClaim",
+        "options.claimName",
+    ),
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.home.mount.path": (
+        "spark.kubernetes.executor.volumes.",
+        "persistentVolumeClaim",
+        "mount.path",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def spelled():
+    """The classes of Spark that know its settings, as bytes."""
+    package = find_spec("pyspark")
+    jars = Path(package.origin).parent / "jars"
+    found = [*jars.glob("spark-core_*.jar"), *jars.glob("spark-kubernetes_*.jar")]
+    assert len(found) == 2
+    classes = []
+    for jar in found:
+        with zipfile.ZipFile(jar) as archive:
+            classes += [
+                archive.read(name)
+                for name in archive.namelist()
+                if name.endswith(".class") and any(part in name for part in PARTS)
+            ]
+    return b"".join(classes)
+
+
+def settings_for_spark():
+    kubernetes = documents(DEPLOY / "kubernetes" / "configuration.yaml")[0]["data"]["kopitiam.toml"]
+    told = [(DEPLOY / "compose" / "kopitiam.toml").read_text(encoding="utf-8"), kubernetes]
+    names = {name for text in told for name in tomllib.loads(text)["spark"]["conf"]}
+    properties = (DEPLOY / "compose" / "spark.properties").read_text(encoding="utf-8").splitlines()
+    return sorted(names | {line.split()[0] for line in properties if line.startswith("spark.")})
+
+
+@pytest.mark.parametrize("name", [*settings_for_spark(), "spark.kubernetes.driver.pod.name"])
+def test_every_setting_is_one_that_spark_knows(spelled, name):
+    assert all(part.encode() in spelled for part in COMPOSED.get(name, (name,)))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "_SPARK_AUTH_SECRET",
+        "--properties-file",
+        "--work-dir",
+        "spark-kubernetes-executor",
+        "SPARK_JAVA_OPT_",
+        "SPARK_EXECUTOR_POD_NAME",
+        "SPARK_EXECUTOR_POD_IP",
+        "SPARK_RESOURCE_PROFILE_ID",
+        "SPARK_APPLICATION_ID",
+    ],
+)
+def test_what_files_and_entrypoint_rely_on_is_there(spelled, word):
+    assert word.encode() in spelled

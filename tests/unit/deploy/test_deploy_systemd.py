@@ -1,0 +1,77 @@
+"""Nodes as units of systemd: what systemd makes of the template, and whom the monitors may restart."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from configparser import RawConfigParser
+
+import pytest
+from deployments import DEPLOY, NODES, dotenv, parse_kopi, revival, settings_of
+
+FOLDER = DEPLOY / "systemd"
+CONFIG = FOLDER / "kopitiam.toml"
+
+
+@pytest.fixture(scope="module")
+def unit():
+    parser = RawConfigParser(strict=False)
+    parser.optionxform = str
+    parser.read_string((FOLDER / "kopi@.service").read_text(encoding="utf-8"))
+    return parser
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    return settings_of(CONFIG, dotenv(FOLDER / "secrets.env.example"), monkeypatch)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_unit_of_a_node_runs_its_command(unit, name, tmp_path):
+    line = unit["Service"]["ExecStart"].replace("%i", name).replace("%%", "%").replace("$$", "$")
+    shell, flag, script = shlex.split(line)
+    kopi = tmp_path / "kopi"
+    kopi.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    kopi.chmod(0o755)
+    script = script.replace("/opt/kopitiam/bin/kopi", str(kopi))
+
+    said = subprocess.run([shell, flag, script], capture_output=True, text=True, check=True).stdout
+
+    command, arguments = parse_kopi(said.splitlines())
+    assert (command, arguments["name"]) == (NODES[name], name)
+    assert str(arguments["config"]) == "/etc/kopitiam/kopitiam.toml"
+
+
+def test_the_configuration_is_accepted_with_the_secrets_of_the_environment(settings):
+    assert settings.nodes.kinds == NODES
+    assert settings.bus.url == "amqp://kopitiam:change-me@127.0.0.1:5672/"
+    assert list(settings.gateway.tokens) == ["kuala-lumpur"]
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_monitors_restart_the_unit_of_a_node_and_are_allowed_to(settings, name):
+    program, verb, unit = revival(settings, name).split()
+    assert (program, verb, unit) == ("systemctl", "restart", f"kopi@{name}")
+    rules = (FOLDER / "50-kopitiam.rules").read_text(encoding="utf-8")
+    allowed = re.search(r"/(\^kopi@.*\$)/\.test", rules)
+    assert allowed
+    assert re.fullmatch(allowed[1], f"{unit}.service")
+    assert not re.fullmatch(allowed[1], "ssh.service")
+    assert f'action.lookup("verb") == "{verb}"' in rules
+
+
+def test_systemd_leaves_reviving_to_the_monitors_and_gives_a_node_time_to_leave(unit, settings):
+    service = unit["Service"]
+    assert (service["Restart"], service["User"]) == ("no", "kopitiam")
+    assert int(service["TimeoutStopSec"]) > 10
+    assert f"/var/lib/{service['StateDirectory']}" == str(settings.home)
+
+
+def test_systemd_itself_finds_nothing_wrong_with_the_unit():
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("there is no systemd-analyze")
+    checked = subprocess.run(
+        [program, "verify", "--man=no", FOLDER / "kopi@.service"], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")

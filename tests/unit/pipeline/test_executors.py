@@ -1,0 +1,125 @@
+"""A cluster that gives nothing is told within seconds, never waited for without end."""
+
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+from kopitiam.contracts.errors import ServiceError
+from kopitiam.pipeline import executors
+from kopitiam.pipeline.executors import (
+    await_executor,
+    is_cluster,
+    patience_with,
+    require_reachable,
+    watch_over,
+)
+
+MASTER = "spark://127.0.0.1:7077"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(executors, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(executors, "_WATCH_SECONDS", 0.001)
+
+
+def session(executors=lambda: 0, is_stopped=lambda: False):
+    """As much of a Spark session as is looked at; the driver counts as one of those with memory."""
+    context = SimpleNamespace(
+        isStopped=is_stopped,
+        getExecutorMemoryStatus=lambda: SimpleNamespace(size=lambda: 1 + executors()),
+    )
+    java = SimpleNamespace(sc=lambda: context)
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=MASTER, _jsc=java))
+
+
+def in_turn(*values):
+    """One value after the other, and then the last one for ever."""
+    left = list(values)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_only_a_cluster_has_executors_of_its_own():
+    masters = ("local", "local[*]", "local[2]", MASTER, "yarn", "k8s://https://host")
+    assert [is_cluster(master) for master in masters] == [False, False, False, True, True, True]
+
+
+def test_a_master_that_takes_connections_is_reachable():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        require_reachable(f"spark://127.0.0.1:{port}", 0, threading.Event())
+        require_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}", 0, threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("master", "why"),
+    [
+        ("spark://127.0.0.1:1", "Connection refused"),
+        ("spark://127.0.0.1:port", "want spark://host:port"),
+    ],
+)
+def test_a_master_that_is_not_there_is_told_in_one_line(master, why):
+    with pytest.raises(ServiceError, match=f"^spark.master {master}: cannot be reached: {why}$"):
+        require_reachable(master, 0.01, threading.Event())
+
+
+def test_whoever_is_told_to_leave_waits_for_no_master():
+    leaving = threading.Event()
+    leaving.set()
+    begun = time.monotonic()
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        require_reachable("spark://127.0.0.1:1", 60, leaving)
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("master", ["local[*]", "yarn", "k8s://https://host:6443"])
+def test_other_clusters_are_not_looked_for(master):
+    require_reachable(master, 0, threading.Event())
+
+
+def test_an_executor_is_waited_for():
+    await_executor(session(in_turn(0, 0, 1)), seconds=10)
+
+
+def test_a_cluster_without_an_executor_is_told_in_one_line():
+    line = f"^spark.master {MASTER}: no executor within 0 s: wrong secret, no workers, or no free cores$"
+    with pytest.raises(ServiceError, match=line):
+        await_executor(session(), seconds=0.02)
+
+
+def test_a_pipeline_goes_on_while_executors_come_and_go():
+    trouble = Future()
+    left = in_turn(2, 0, 1, 0, 0, 1, None)
+
+    def executors_now():
+        now = left()
+        if now is None and not trouble.done():
+            trouble.set_exception(ServiceError("something else"))
+        return now or 0
+
+    with pytest.raises(ServiceError, match=r"^something else$"):
+        watch_over(session(executors_now), trouble, lost_seconds=10)
+
+
+def test_an_application_that_lost_all_executors_for_good_ends():
+    begun = time.monotonic()
+    with pytest.raises(ServiceError, match="no executor within 0 s"):
+        watch_over(session(in_turn(1, 0)), Future(), lost_seconds=0.05)
+    assert time.monotonic() - begun >= 0.05
+
+
+def test_an_application_that_its_master_has_ended_ends():
+    line = f"^spark.master {MASTER}: has ended this application: its executors do not last$"
+    with pytest.raises(ServiceError, match=line):
+        watch_over(session(lambda: 1, in_turn(False, True)), Future(), lost_seconds=10)
+    with pytest.raises(ServiceError, match=line):
+        await_executor(session(is_stopped=in_turn(False, True)), seconds=10)
+
+
+def test_those_who_may_have_to_make_room_first_are_given_more_time():
+    assert [patience_with(master) for master in (MASTER, "yarn", "k8s://https://host")] == [15, 300, 300]
+    assert [patience_with(master, 7) for master in (MASTER, "yarn")] == [7, 7]

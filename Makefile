@@ -62,7 +62,7 @@ format: .venv/ready-dev  ## Format the code
 
 lock: .venv/ready-dev  ## Pin the dependencies again, with hashes
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
-		pyproject.toml -o requirements.txt
+		--extra cluster pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 

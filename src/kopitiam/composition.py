@@ -1,6 +1,5 @@
 """Of what a pipeline is made, alone or with everything else in one process."""
 
-import functools
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from kopitiam.contracts.config import Settings
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.worker import PipelineNode
 from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.registry.registry import connect_registry
+from kopitiam.registry_address import RegistryAddress
 from kopitiam.storage.open import hadoop_conf, open_storage
 
 
@@ -39,7 +38,7 @@ def pipeline_node(
     return PipelineNode(
         name=fence.name,
         registry=registry,
-        connect=functools.partial(connect_registry, settings.registry.url, settings.home),
+        connect=RegistryAddress(settings.registry.url, settings.home),
         bus=bus,
         storage=open_storage(settings),
         hadoop=hadoop_conf(settings),

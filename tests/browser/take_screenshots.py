@@ -74,10 +74,10 @@ def upload(browser: Browser, service: Service, data: Path, folder: Path) -> str:
     for scheme in ("light", "dark"):
         visit.page.emulate_media(color_scheme=scheme)
         picture(visit.page, folder / f"upload-{scheme}.png")
-    hold(context, after=45)
+    hold(context, after=62)
     run = visit.start("Penang, all of 2024 and 2025")
     expect(visit.page.locator(".coverage")).to_be_visible(timeout=90_000)
-    expect(visit.page.locator("#chart-q2-best svg")).to_be_visible(timeout=60_000)
+    expect(visit.page.locator("#chart-q3 svg")).to_be_visible(timeout=60_000)
     for scheme in ("light", "dark"):
         visit.page.emulate_media(color_scheme=scheme)
         picture(visit.page, folder / f"run-live-{scheme}.png")
@@ -106,13 +106,15 @@ def take_all(browser: Browser, service: Service, run: str, folder: Path, scheme:
     page = context.new_page()
     places: dict[str, tuple[str, Callable[[], None]]] = {
         "runs": ("#/", lambda: expect(page.locator("table.runs tbody tr")).to_have_count(3)),
-        "run": (f"#/runs/{run}", lambda: expect(page.locator("#chart-q4 svg")).to_be_visible()),
+        "answers": (f"#/runs/{run}", lambda: expect(page.locator("#chart-q4 svg")).to_be_visible()),
         "fleet": ("#/fleet", lambda: expect(page.locator(".node")).to_have_count(8)),
     }
     for name, (place, is_there) in places.items():
         page.goto(f"{service.url}/{place}")
         is_there()
-        picture(page, folder / f"{name}-{scheme}.png", whole=name == "run")
+        if name == "answers":
+            page.locator("#answers").evaluate("heading => heading.scrollIntoView()")
+        picture(page, folder / f"{name}-{scheme}.png")
     context.close()
     phone = browser.new_context(viewport=PHONE, color_scheme=scheme)
     page = phone.new_page()
@@ -122,9 +124,9 @@ def take_all(browser: Browser, service: Service, run: str, folder: Path, scheme:
     phone.close()
 
 
-def picture(page: Page, path: Path, whole: bool = False) -> None:
+def picture(page: Page, path: Path) -> None:
     page.wait_for_timeout(400)  # bars glide to their place
-    page.screenshot(path=path, full_page=whole, animations="disabled")
+    page.screenshot(path=path, animations="disabled")
 
 
 if __name__ == "__main__":

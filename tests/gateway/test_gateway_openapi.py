@@ -78,7 +78,7 @@ def test_every_call_conforms_whatever_it_is_given(shared, document, mode, method
         response = case.call_and_validate(checks=CHECKS)
         assert response.status_code < 500
 
-    with answering(shared.gateway):
+    with answering(shared.gateway, are_real=True):
         conforms()
 
 

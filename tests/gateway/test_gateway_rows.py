@@ -164,7 +164,18 @@ def test_without_a_hint_rejected_rows_are_those_of_the_chunk(client, run: str) -
 
 def test_a_run_without_rejected_rows_has_an_empty_page(client, run: str) -> None:
     found = client.http.get(f"/api/v1/runs/{run}/rejected").json()
-    assert found == {"columns": [], "rows": [], "offset": 0, "more": False}
+    columns = ["table", "file", "line", "reason", "row"]
+    assert found == {"columns": columns, "rows": [], "offset": 0, "more": False}
+
+
+@pytest.mark.parametrize("sent", [b"x\n", b'a,b\r\nshort\n"open', b"\x00\xff\n\r\r\n,,,,,,,,\n"])
+def test_whatever_a_client_sends_as_rejected_rows_makes_a_page(client, run: str, sent: bytes) -> None:
+    place = f"/api/v1/runs/{run}"
+    headers = {"Content-Type": "text/csv"}
+    assert client.http.put(f"{place}/tables/users/rejected", content=sent, headers=headers).status_code == 204
+    found = client.http.get(f"{place}/rejected")
+    assert found.status_code == 200
+    assert {len(row) for row in found.json()["rows"]} <= {5}
 
 
 def test_runs_are_listed_by_state_and_label_and_counted(serve) -> None:

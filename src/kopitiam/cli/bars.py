@@ -40,6 +40,8 @@ def barred(
     `beside` are all figures that stand below each other in several blocks, these included; the largest of
     them, or `most`, has the longest bar.
     """
+    if not figures:
+        return
     beside = beside or figures
     most = max(figure.size for figure in beside) if most is None else most
     shown = max(len(figure.shown) for figure in beside)

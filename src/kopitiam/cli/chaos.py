@@ -69,7 +69,7 @@ def chaos(
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
     else:
-        _show(summary)
+        show(summary)
     if summary.complaints:
         raise RunFailed(f"not everything was exact and revived: {summary.complaints[0]}")
 
@@ -128,7 +128,7 @@ def _deed(ordeal: "Ordeal") -> str:
     return "killed" if ordeal.deed == "kill" else f"frozen for {ordeal.hold_seconds:.1f} s"
 
 
-def _show(summary: "Summary") -> None:
+def show(summary: "Summary") -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_FILES)

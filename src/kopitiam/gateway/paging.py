@@ -1,5 +1,6 @@
 """A page out of a long answer: only the row groups that hold it are read, or searched, one at a time."""
 
+import contextlib
 import csv
 import functools
 import itertools
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
 from kopitiam.results.text import plain_text
 
 
@@ -37,13 +39,18 @@ def answer_page(source: Any, offset: int, limit: int, search: str = "") -> Page:
         return Page(file.schema_arrow.names, rows, matched if search else total, total)
 
 
-def rejected_page(lines: Iterable[str], offset: int, limit: int) -> tuple[list[str], list[list[str]], bool]:
-    """Columns, rows, and whether there are more, of CSV lines with a header."""
+def rejected_page(lines: Iterable[str], offset: int, limit: int) -> tuple[list[list[str]], bool]:
+    """Rows, and whether there are more, of CSV lines with a header."""
+    found = list(itertools.islice(_rejected(lines), offset, offset + limit + 1))
+    return found[:limit], len(found) > limit
+
+
+def _rejected(lines: Iterable[str]) -> Iterator[list[str]]:
+    """A client may have sent whatever it liked in their place."""
     csv.field_size_limit(sys.maxsize)  # a rejected row may be as long as it likes
-    rows = csv.reader(lines)
-    columns = next(rows, [])
-    found = list(itertools.islice(rows, offset, offset + limit + 1))
-    return columns, found[:limit], len(found) > limit
+    with contextlib.suppress(csv.Error):
+        for row in itertools.islice(csv.reader(lines), 1, None):
+            yield [*row, *[""] * len(REJECTED_COLUMNS)][: len(REJECTED_COLUMNS)]
 
 
 def _groups(file: pq.ParquetFile) -> list[int]:

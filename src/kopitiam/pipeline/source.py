@@ -6,6 +6,7 @@ its driver and pickles it there: it is small, and opens a registry of its own. N
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
@@ -13,7 +14,9 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.runs import LogEntry
-from kopitiam.registry.port import RegistryPort
+
+if TYPE_CHECKING:
+    from kopitiam.registry.port import RegistryPort
 
 NAME = "chunk_log"
 # The span comes with every row, and in a row of its own: a batch of forgotten runs has nothing else.
@@ -54,7 +57,7 @@ class Descriptors:
         return cls(spans, tuple(sorted(chunks, key=lambda chunk: (chunk.shard, chunk.sequence))))
 
 
-def chunk_log(connect: Callable[[], RegistryPort], bounds: LogBounds) -> type[DataSource]:
+def chunk_log(connect: "Callable[[], RegistryPort]", bounds: LogBounds) -> type[DataSource]:
     """A source of its own for each pipeline: addresses and passwords stay out of Spark's plans."""
 
     class ChunkLog(DataSource):
@@ -73,14 +76,14 @@ def chunk_log(connect: Callable[[], RegistryPort], bounds: LogBounds) -> type[Da
 
 
 class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, connect: Callable[[], RegistryPort], bounds: LogBounds) -> None:
+    def __init__(self, connect: "Callable[[], RegistryPort]", bounds: LogBounds) -> None:
         self._connect = connect
         self._bounds = bounds
         self._opened: RegistryPort | None = None
         self._target: Offset | None = None  # with available-now: what was there at the start
 
     @property
-    def _registry(self) -> RegistryPort:
+    def _registry(self) -> "RegistryPort":
         if self._opened is None:
             self._opened = self._connect()
         return self._opened

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kopitiam.bus.port import BusPort
+from kopitiam.bus.port import BusPort, Subscription
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import IllegalTransition, RunNotFound, RunOver, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import (
@@ -46,17 +46,14 @@ class Coordinator:
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._forwarded: dict[str, float] = {}
+        self._subscriptions: dict[str, Subscription] = {}
 
     def run(self) -> None:
         """Until told to stop, or until another leads (`StaleEpoch`)."""
-        subscriptions = [
-            self._bus.subscribe(END_TOPICS, self._inbox.put),
-            self._bus.subscribe(PROGRESS_TOPICS, self._inbox.put),
-        ]
         try:
             self._serve()
         finally:
-            for subscription in subscriptions:
+            for subscription in self._subscriptions.values():
                 subscription.cancel()
 
     def stop(self) -> None:
@@ -67,6 +64,7 @@ class Coordinator:
         next_look = self._now()
         while not self._stopping.is_set():
             if (wait := next_look - self._now()) <= 0:
+                self._listen()
                 self.reconcile()
                 next_look = self._now() + RECONCILE_SECONDS
                 continue
@@ -76,6 +74,14 @@ class Coordinator:
                 continue
             if isinstance(message, TableEnd | WorkerStats | WorkerEnd):
                 self._carry_out(self._barriers.handle(message))
+
+    def _listen(self) -> None:
+        """Again, if the bus was away when this leader was elected: the registry tells the same, only later."""
+        for topic in {END_TOPICS, PROGRESS_TOPICS} - self._subscriptions.keys():
+            try:
+                self._subscriptions[topic] = self._bus.subscribe(topic, self._inbox.put)
+            except Unavailable as error:
+                _log.warning("barrier: %s", error)
 
     def reconcile(self) -> None:
         """Finds what messages that were lost should have said."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kopitiam.chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
 from kopitiam.chaos.ordeals import Ordeal
 from kopitiam.chaos.summary import Spread, Summary
+from kopitiam.cli.chaos import show
 from kopitiam.contracts.stages import Volume
 
 ROWS = RowAccount({"users": TableAccount(there=10, used=9, rejected=1, expected=9, processed=9)})
@@ -112,3 +113,24 @@ def test_one_that_woke_in_time_was_never_noticed_and_is_back():
     woke = Ordeal(1, "monitor-1", "freeze", 2.0, hold_seconds=3.0, revived_seconds=5.0)
     assert replace(FINE, ordeals=(woke,)).complaints == []
     assert replace(FINE, ordeals=(woke,)).notice == Spread(0, None, None)
+
+
+def test_what_is_shown_to_people_has_the_timeline_and_the_account(capsys):
+    led = replace(BACK, number=2, name="monitor-3", deed="freeze", hold_seconds=4.0, was_leader=True)
+    show(replace(FINE, planned=2, ordeals=(BACK, replace(led, is_replaced=False, noticed_seconds=None))))
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert shown == [
+        "after s victim done noticed s back s by",
+        "2.0 gateway-1 killed 6.0 8.0 a new process",
+        "2.0 monitor-3, who led frozen for 4.0 s – 8.0 itself",
+        "",
+        "runs verified: 1 of 1; rows: 10, lost 0, double 0",
+        "noticed: 1, p50 6.0 s, p99 6.0 s; revived: 2, p50 8.0 s, p99 8.0 s",
+        "leaders by epoch: 1: monitor-3, 2: monitor-2",
+        "clients ended: 1 of 1; 60 s in all",
+    ]
+
+
+def test_complaints_are_shown_below_the_account(capsys):
+    show(replace(FINE, is_whole=False))
+    assert capsys.readouterr().out.splitlines()[-1] == "the fleet is not whole"

@@ -89,6 +89,10 @@ def test_no_figure_is_cut_and_no_line_too_long(width):
         assert max(cell_len(part) for line in shown for part in line.splitlines()) <= width
 
 
+def test_nothing_is_shown_of_nothing():
+    assert lines(status(tables={}, stages={}))[1:] == ["tables"]
+
+
 def test_one_line_tells_how_far_it_is():
     assert progress_line(status()) == "5 of 8 chunks through stages · sealed"
 

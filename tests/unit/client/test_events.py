@@ -1,10 +1,16 @@
 """Following a run: every change is told, also over a connection that breaks."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -118,6 +124,31 @@ def test_in_a_pipe_the_command_prints_a_line_for_each_change():
             f"run {RUN}: 4 of 4 chunks through stages · done",
         ],
     )
+
+
+def test_on_a_terminal_the_picture_changes_and_stays_at_the_end():
+    with telling(event("sealed", 1) + event("done", 4)) as (url, _):
+        controller, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (30, 60))
+        command = [Path(sys.executable).with_name("kopi"), "status", RUN, "--watch", "--server", url]
+        environment = os.environ | {"TERM": "xterm", "NO_COLOR": "1"}
+        done = subprocess.run(
+            command,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=environment,
+            timeout=20,
+            check=False,
+        )
+        os.close(terminal)
+        shown = os.read(controller, 65_536).decode()
+        os.close(controller)
+    assert done.returncode == 0, shown
+    assert "1 of 4 chunks" in shown
+    assert shown.index("1 of 4 chunks") < shown.index("4 of 4 chunks")
+    assert f"run {RUN}: done" in shown
+    assert shown.rstrip().endswith("\x1b[?25h")  # the cursor is given back
 
 
 def test_for_scripts_each_change_is_a_line_of_json():

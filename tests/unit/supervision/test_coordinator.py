@@ -2,7 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -24,11 +25,23 @@ from kopitiam.contracts.messages import (
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, open_registry
-from kopitiam.supervision.coordinator import FORWARD_AGAIN_SECONDS, Coordination, Coordinator
+from kopitiam.supervision.coordinator import (
+    FORWARD_AGAIN_SECONDS,
+    RECONCILE_SECONDS,
+    Coordination,
+    Coordinator,
+)
 
 SHARDS, CHUNKS, ROWS = 2, 3, 10  # chunks of each table, rows of each chunk
 SOON_SECONDS = 5.0  # as long as a test waits for what comes at once
 FOR_LONG = 1e9
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 class Clock:
@@ -106,6 +119,17 @@ class Fleet:
         self.bus.send(FINAL_QUEUE, own)
         self.bus.broadcast(own)
         return self.forwarded() == self.ended() == own
+
+    @contextmanager
+    def deaf(self, monkeypatch) -> Iterator[Callable[[], None]]:
+        """While nobody can subscribe to anything, until told."""
+
+        def refuse(*_):
+            raise BusUnavailable("gone")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(self.bus, "subscribe", refuse)
+            yield broken.undo
 
     @contextmanager
     def led(self) -> Iterator[list[float]]:
@@ -297,3 +321,19 @@ def test_a_registry_that_is_away_for_a_while_is_asked_again(fleet, monkeypatch, 
     assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
     fleet.leader.reconcile()
     assert fleet.forwarded().run == run
+
+
+def test_a_leader_elected_while_the_bus_is_away_opens_barriers_and_listens_later(fleet, monkeypatch):
+    first = fleet.upload()
+    fleet.process()
+    with fleet.deaf(monkeypatch) as can_hear_again, fleet.led() as looks:
+        assert fleet.forwarded().run == first  # found in the registry
+        can_hear_again()
+        fleet.clock.now += RECONCILE_SECONDS
+        fleet.leader._inbox.put(None)  # wakes it
+        wait_for(lambda: len(looks) > 1)
+        second = fleet.upload()
+        fleet.process()
+        fleet.tell(second)
+        assert fleet.forwarded().run == second
+        assert len(looks) == 2

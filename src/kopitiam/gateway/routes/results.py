@@ -45,8 +45,12 @@ def get_summary(run: RunDep, gateway: GatewayDep, provisional: Provisional = Fal
     return _file(gateway, run, SUMMARY_FILE, "json")
 
 
-@router.get("/results/report.html", response_class=HTMLResponse, responses=_REFUSALS)
-def get_report(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> HTMLResponse:
+@router.get(
+    "/results/report.html",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {}}}, **_REFUSALS},
+)
+def get_report(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Response:
     """The report: all answers, charts and the account of rows on one page that loads nothing else."""
     is_provisional = provisional and not run.state.is_over
     folder = fresh_provisional(gateway, run) if is_provisional else published_answers(gateway, run)

@@ -19,6 +19,7 @@ from kopitiam.gateway.context import GatewayDep, RunDep
 from kopitiam.gateway.paging import answer_page, rejected_page
 from kopitiam.gateway.problems import refusals
 from kopitiam.gateway.routes.results import AnswerName, Provisional
+from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
 from kopitiam.results.charts import CHARTS, chart_rows
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 
@@ -77,5 +78,5 @@ def get_rejected_rows(
     run: RunDep, gateway: GatewayDep, offset: Offset = 0, limit: Limit = 50
 ) -> RejectedPage:
     """Rows that were set aside, by the client or here, with file, line and reason."""
-    columns, rows, more = rejected_page(rejected_lines(gateway, run), offset, limit)
-    return RejectedPage(columns=columns, rows=rows, offset=offset, more=more)
+    rows, more = rejected_page(rejected_lines(gateway, run), offset, limit)
+    return RejectedPage(columns=list(REJECTED_COLUMNS), rows=rows, offset=offset, more=more)

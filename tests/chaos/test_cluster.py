@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from clients import trickling
-from fleets import KOPI, Fleet, adopting
+from fleets import KOPI, Fleet
 
 from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.config import load_settings
@@ -102,7 +102,7 @@ def rabbitmq() -> None:
 
 @pytest.fixture(scope="module")
 def cluster(rabbitmq: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with adopting(), up(Cluster(tmp_path_factory.mktemp("cluster"))) as made:
+    with up(Cluster(tmp_path_factory.mktemp("cluster"))) as made:
         yield made
 
 
@@ -205,7 +205,7 @@ def test_what_is_taken_down_leaves_no_process_port_or_temporary_file(cluster: Cl
 def test_the_number_of_workers_and_shards_changes_no_byte(
     embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path, workers: int, shards: int
 ) -> None:
-    with adopting(), up(Cluster(tmp_path, workers, shards)) as cluster:
+    with up(Cluster(tmp_path, workers, shards)) as cluster:
         cluster.submit(tiny_folder, tmp_path / "answers")
         assert answers_in(tmp_path / "answers") == embedded
 

@@ -76,7 +76,7 @@ class Coordinator:
                 self._carry_out(self._barriers.handle(message))
 
     def _listen(self) -> None:
-        """Again, if the bus was away when this leader was elected: the registry tells the same, only later."""
+        """Again, if the bus was away when this leader was elected: the registry tells the same, but later."""
         for topic in {END_TOPICS, PROGRESS_TOPICS} - self._subscriptions.keys():
             try:
                 self._subscriptions[topic] = self._bus.subscribe(topic, self._inbox.put)

@@ -9,7 +9,15 @@ from gateways import Served
 from standin_pipeline import answering
 
 from kopitiam.contracts.batches import Batch, Processed
-from kopitiam.contracts.messages import END_TOPICS, ForceEnd, Message, TableEnd
+from kopitiam.contracts.messages import (
+    END_TOPICS,
+    HEARTBEAT_TOPIC,
+    ForceEnd,
+    Heartbeat,
+    Message,
+    TableEnd,
+)
+from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.stages import BEFORE_BARRIER, BEHIND_BARRIER
 from kopitiam.gateway import provisional
 
@@ -127,3 +135,18 @@ def test_a_run_that_ends_while_its_answers_are_waited_for_says_so(served: Served
 
     with pytest.raises(provisional.RunOver):
         provisional.provisional_attempt(gateway, ended, pause=end_meanwhile)
+
+
+def test_nodes_are_shown_with_the_age_of_their_last_heartbeat(served: Served) -> None:
+    for name in ("monitor-1", "monitor-2"):
+        served.gateway.registry.report_node(NodeRecord(name, "monitor", 1, None, "alive", 0.0, 1))
+    beat = Heartbeat(node="monitor-1", kind="monitor", epoch=1, pid=1, url=None, sent_at=0.0)
+    served.gateway.bus.publish(HEARTBEAT_TOPIC, beat)
+
+    def ages() -> dict[str, float | None]:
+        nodes = served.client.http.get("/api/v1/nodes").json()
+        return {node["name"]: node["heard_seconds_ago"] for node in nodes}
+
+    eventually(lambda: ages()["monitor-1"] is not None)
+    assert 0 <= (ages()["monitor-1"] or 0) < 60
+    assert ages()["monitor-2"] is None

@@ -164,3 +164,4 @@ class Node(_Message):
     epoch: int | None
     leader: bool
     alarm: str | None = None  # reviving it did not help
+    heard_seconds_ago: float | None = None  # its last heartbeat, at this gateway

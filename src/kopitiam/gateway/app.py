@@ -13,6 +13,7 @@ from kopitiam.gateway.access import Access
 from kopitiam.gateway.admission import Admission, Door
 from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.examiners import Examiners
+from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.routes import about, chunks, fleet, pages, results, rows, runs
@@ -31,7 +32,11 @@ def open_gateway(name: str, settings: Settings, registry: RegistryPort, bus: Bus
     make_folder(home.incoming / name)
     intake = Intake(storage, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
     access, admission = Access(settings.gateway), Admission(settings.gateway.max_bodies)
-    return Gateway(name, settings, home, storage, registry, bus, intake, access, admission, metrics)
+    heartbeats = Heartbeats()
+    heartbeats.listen(bus)
+    return Gateway(
+        name, settings, home, storage, registry, bus, intake, access, admission, metrics, heartbeats
+    )
 
 
 def close_gateway(gateway: Gateway) -> None:

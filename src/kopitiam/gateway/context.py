@@ -17,6 +17,7 @@ from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.access import Access, Caller
 from kopitiam.gateway.admission import Admission
+from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.landing.layout import Home
@@ -38,6 +39,7 @@ class Gateway:
     access: Access
     admission: Admission
     metrics: Metrics
+    heartbeats: Heartbeats
 
     def renewed(self, run: Run) -> Run:
         """Any call shows that the client lives."""

@@ -25,6 +25,7 @@ from kopitiam.contracts.errors import (
 )
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import Run
+from kopitiam.contracts.tables import TABLES
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
@@ -32,6 +33,7 @@ from kopitiam.pipeline.batches import BatchWork, chunk_key
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.records import Fence, RunAccount
 from kopitiam.results.answers import AnswerSet
+from kopitiam.results.fingerprint import fingerprint
 from kopitiam.results.forms import write_forms
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from kopitiam.storage.port import Key
@@ -126,10 +128,15 @@ class Finalizer:
                 {name: answers.rows(name) for name in ANSWERS},
                 time.time() - run.created_at,
                 coverage,
+                self._fingerprint(run.run) if coverage is None else None,
             )
             with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
                 write_forms(out, answers, summary)
         return summary
+
+    def _fingerprint(self, run: str) -> str:
+        """While the chunks are still known: they are forgotten when the answers are out."""
+        return fingerprint(chunk for table in TABLES for chunk in self.work.registry.chunks(run, table))
 
     @contextlib.contextmanager
     def _material(self, account: RunAccount, questions: Questions) -> Iterator[tuple[Material, Path]]:

@@ -48,4 +48,7 @@ def metrics(gateway: GatewayDep, caller: CallerDep) -> Response:
 def nodes(gateway: GatewayDep, caller: CallerDep) -> list[Node]:
     """What runs where."""
     del caller
-    return [Node(**asdict(node)) for node in gateway.registry.nodes()]
+    return [
+        Node(**asdict(node), heard_seconds_ago=gateway.heartbeats.seconds_ago(node.name))
+        for node in gateway.registry.nodes()
+    ]

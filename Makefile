@@ -1,8 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
-# Long groups first, so that both workers end together.
-SLOW := tests/chaos tests/spark tests/browser tests/acceptance tests/gateway tests/contract
+SLOW := tests/spark tests/browser tests/acceptance tests/gateway tests/contract tests/chaos
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 .PHONY: help setup demo test test-full check bench screenshots charts format clean lock

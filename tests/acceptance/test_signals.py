@@ -61,6 +61,14 @@ class Analysis:
         self._process.communicate()
 
 
+def is_alive(process):
+    """A zombie is not; who buries it is not our business."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def poll_until(is_true, seconds):
     deadline = time.monotonic() + seconds
     while not is_true():
@@ -113,7 +121,7 @@ def test_a_signal_ends_everything(analysis, number, to_group, moment, code):
     analysis.send(number, to_group)
 
     found, stdout, stderr = analysis.end()
-    poll_until(lambda: not any(process.is_running() for process in started), END_SECONDS)
+    poll_until(lambda: not any(map(is_alive, started)), END_SECONDS)
     assert analysis.processes() == []
     assert list(analysis.temporary.iterdir()) == []
     assert (found, stdout) == (code, "")

@@ -78,6 +78,8 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
 
     `workspace` takes Spark's scratch files and, unless verbose, what it would write to the terminal.
     """
+    # A killed JVM breaks off what it was saying, and pyspark's servers would mourn on the terminal.
+    socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
     with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
         leaving = threading.Event()
         coming = starter.submit(_start, options, workspace, leaving)
@@ -88,8 +90,6 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
         except TimeoutError:
             pass
         finally:
-            # A killed JVM breaks off what it was saying, and pyspark's servers would mourn on the terminal.
-            socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
             leaving.set()
             while not coming.done():  # a JVM may be born after the first try
                 _kill(workspace)

@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
 SLOW := tests/spark tests/browser tests/acceptance tests/gateway tests/contract tests/chaos
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
+PYTEST := $(BIN)/pytest --numprocesses 2
 
 .PHONY: help setup demo test test-full check bench screenshots charts format clean lock
 

@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from kopitiam.synthetic import generate
+from sharing import ByWhatIsShared
 
 TINY_SCALE = 0.0005
 TINY_SEED = 7
@@ -26,12 +28,8 @@ settings.register_profile("default", deadline=None, max_examples=60)
 settings.load_profile("default")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What goes to one worker: a module, or all modules that share the Spark session or the fleet."""
-    for item in items:
-        folder, name = item.path.parent.name, item.path.name
-        is_shared = folder == "spark" or (folder == "chaos" and name.startswith("test_fleet_"))
-        item.add_marker(pytest.mark.xdist_group(folder if is_shared else str(item.path)))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShared:
+    return ByWhatIsShared(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ class Visit:
         return Path(download.value.path()).read_bytes()
 
     def require_quiet(self) -> None:
-        assert self.complaints == []
+        assert not self.complaints, self.complaints
         addresses = [request.url for request in self.requests]
         assert [url for url in addresses if not url.startswith((self.service.url, "blob:", "data:"))] == []
         assert [url for url in addresses if self.token in url] == []

@@ -272,10 +272,11 @@ class Fleet:
         if "registry" in vars(self):
             self.registry.close()
 
-    def start_command(self, *words: str) -> subprocess.Popen[str]:
+    def start_command(self, *words: str, **settings: str) -> subprocess.Popen[str]:
+        """`settings` come above those of the file, as in the environment of a person."""
         return subprocess.Popen(
             [KOPI, *words],
-            env=self._environment,
+            env=self._environment | settings,
             cwd=self.config.parent,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -31,7 +31,11 @@ def set_up_logs(node: str, *, is_verbose: bool, as_json: bool) -> None:
         )
     )
     logging.basicConfig(level=logging.INFO if is_verbose else logging.WARNING, handlers=[handler], force=True)
+    handler.addFilter(_is_news)
     for noisy in ("pika", "alembic", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
-    # py4j logs each error that it also raises, and a JVM that was killed on purpose is one.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """py4j logs, also in the name of nobody, each error that it also raises: of killed JVMs, say."""
+    return "py4j" not in record.pathname

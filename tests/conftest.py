@@ -1,12 +1,12 @@
 """What several suites share: the real sample, small folders, and how far hypothesis searches."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from debian import skip_or_fail
 from kopitiam.synthetic import generate
 from sharing import ByWhatIsShared
 
@@ -37,10 +37,7 @@ def real_sample() -> Path:
     """The folder with `input` and `expected`; without it a test is skipped, but fails where CI is set."""
     folder = Path(__file__).parents[2] / "shared" / "data" / "real-sample"
     if not folder.is_dir():
-        reason = "the real sample is not beside the checkout (../shared/data/real-sample)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip_or_fail("the real sample is not beside the checkout (../shared/data/real-sample)")
     return folder
 
 

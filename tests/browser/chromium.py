@@ -1,6 +1,5 @@
 """A real Chromium, headless; on Debian, as root, it is installed where it is missing."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from rabbitmq_server import APT, run
+from debian import can_install, install
 
 FLAGS = [
     "--no-sandbox",
@@ -34,11 +33,13 @@ def chromium() -> Iterator[Browser]:
 
 
 def find() -> Path:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return Path(found)
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if not _installed() and can_install():
+        install("chromium", "fonts-inter", is_there=lambda: bool(_installed()))
+    if not (found := _installed()):
         raise NoBrowser("no chromium, and no way to install it")
-    run(*APT, "update")
-    run(*APT, "install", "-y", "--no-install-recommends", "chromium", "fonts-inter")
-    return find()
+    return found
+
+
+def _installed() -> Path | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((Path(found) for name in names if (found := shutil.which(name))), None)

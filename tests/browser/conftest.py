@@ -1,7 +1,6 @@
 """One `kopi serve` with tokens and one browser for all tests; a tab of its own for each."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from kopitiam.contracts.questions import Questions
 from kopitiam.verification import expected_answers
 
 from chromium import NoBrowser, chromium  # isort: skip
+from debian import skip_or_fail  # isort: skip
 
 Rows = list[tuple[str, ...]]
 SETTINGS = {
@@ -31,10 +31,7 @@ def browser() -> Iterator[Browser]:
         with chromium() as found:
             yield found
     except (NoBrowser, subprocess.SubprocessError) as error:
-        reason = f"no browser: {error}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip_or_fail(f"no browser: {error}")
 
 
 @pytest.fixture(scope="session")

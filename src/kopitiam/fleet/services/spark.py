@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,7 +71,7 @@ def protection(secret: str) -> dict[str, str]:
     }
 
 
-class SparkDaemon:
+class SparkDaemon(ABC):
     """A JVM of Spark standalone as a service: it comes back on the ports that it had."""
 
     main_class: str
@@ -107,8 +108,8 @@ class SparkDaemon:
     def _choose(self) -> Address:
         return Address.free()
 
-    def _properties(self) -> dict[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _properties(self) -> dict[str, str]: ...
 
     def _arguments(self) -> tuple[str, ...]:
         return ()

@@ -1,0 +1,56 @@
+"""Packages that tests need and a new machine lacks: installed on Debian, as root, one worker at a time."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_POLICY = Path("/usr/sbin/policy-rc.d")  # asked before a package starts its service
+_LOCK = Path(tempfile.gettempdir()) / "kopitiam-tests-apt.lock"
+_APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120")
+
+
+def can_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def install(*packages: str, is_there: Callable[[], bool]) -> None:
+    """Another worker may have done it while this one waited for its turn."""
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_there():
+            with _services_stay_off():
+                _run(*_APT, "update")
+                _run(*_APT, "install", "-y", "--no-install-recommends", *packages)
+
+
+def skip_or_fail(reason: str) -> None:
+    """What is missing skips a test, but fails it where CI is set."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextmanager
+def _services_stay_off() -> Iterator[None]:
+    """Or a package would leave a server of the system running."""
+    is_ours = not _POLICY.exists()
+    if is_ours:
+        _POLICY.write_text("#!/bin/sh\nexit 101\n")
+        _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if is_ours:
+            _POLICY.unlink()
+
+
+def _run(*command: str) -> None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)

@@ -11,6 +11,7 @@ from gateway_client import GatewayClient
 from gateways import Served
 from standin_pipeline import answering
 
+from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalWanted
 from kopitiam.contracts.runs import RunState
 from made_answers import MadeAnswers, small_answers
 
@@ -135,6 +136,21 @@ def test_leafing_through_provisional_answers_asks_for_no_new_ones(shared, client
     assert asked == [run]
     assert [each["rows"][0][0] for each in found] == ["sale-0000", "sale-0001", "sale-0002"]
     assert all(each["provisional"] for each in found)
+
+
+def test_answers_that_come_while_provisional_ones_are_asked_for_are_given_instead(
+    shared, client, run: str
+) -> None:
+    def finish(message: Message) -> None:
+        assert isinstance(message, ProvisionalWanted)
+        publish(shared, message.run, small_answers())
+
+    waiting = shared.gateway.bus.consume(PROVISIONAL_QUEUE, finish)
+    try:
+        charts = client.http.get(f"/api/v1/runs/{run}/results/charts?provisional=true")
+    finally:
+        waiting.cancel()
+    assert (charts.status_code, charts.json()["provisional"]) == (200, False), charts.text
 
 
 def test_rejected_rows_come_with_the_place_that_the_client_named(client, run: str) -> None:

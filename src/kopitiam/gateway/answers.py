@@ -41,6 +41,12 @@ def latest_provisional(gateway: Gateway, run: Run) -> Key:
     return KEYS.provisional(run.run, made.attempt) if made else fresh_provisional(gateway, run)
 
 
+def are_provisional(gateway: Gateway, run: Run, folder: Key) -> bool:
+    """They may have become the answers while they were asked for."""
+    published = gateway.registry.results(run.run)
+    return published is None or folder != KEYS.attempt(run.run, published.attempt)
+
+
 def answer_files(gateway: Gateway, folder: Key) -> AnswerFiles:
     return AnswerFiles(lambda name: gateway.storage.open(folder / name))
 

@@ -9,6 +9,7 @@ from kopitiam.contracts.api import AnswerPage, Charts, Number, RejectedPage, Tex
 from kopitiam.contracts.questions import ANSWERS
 from kopitiam.gateway.answers import (
     answer_files,
+    are_provisional,
     cleaned_up,
     fresh_provisional,
     latest_provisional,
@@ -40,7 +41,7 @@ def get_charts(run: RunDep, gateway: GatewayDep, provisional: Provisional = Fals
             summary = json.loads(file.read())
     except FileNotFoundError:
         raise cleaned_up() from None
-    return Charts(charts=charts, summary=summary, provisional=is_provisional)
+    return Charts(charts=charts, summary=summary, provisional=are_provisional(gateway, run, folder))
 
 
 @router.get("/results/{answer}/rows", responses=refusals(409, 410))
@@ -69,7 +70,7 @@ def get_rows(
         offset=offset,
         matched=page.matched,
         total=page.total,
-        provisional=is_provisional,
+        provisional=are_provisional(gateway, run, folder),
     )
 
 

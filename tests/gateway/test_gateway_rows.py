@@ -13,6 +13,8 @@ from standin_pipeline import answering
 
 from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalWanted
 from kopitiam.contracts.runs import RunState
+from kopitiam.gateway.answers import fresh_provisional, read_answers
+from kopitiam.storage.port import Key
 from made_answers import MadeAnswers, small_answers
 
 GROUP, GROUPS = 10, 5
@@ -151,6 +153,27 @@ def test_answers_that_come_while_provisional_ones_are_asked_for_are_given_instea
     finally:
         waiting.cancel()
     assert (charts.status_code, charts.json()["provisional"]) == (200, False), charts.text
+
+
+def test_provisional_answers_that_are_removed_before_they_are_read_give_way_to_the_answers(
+    shared, client, run: str
+) -> None:
+    shared.gateway.registry.publish_provisional(run, "gone", {"processed": 0, "expected": None})
+    tried = []
+
+    def read(folder: Key) -> bytes:
+        tried.append(folder.name)
+        try:
+            with shared.gateway.storage.open(folder / "results_query_3.parquet") as file:
+                return file.read()
+        except FileNotFoundError:
+            publish(shared, run, small_answers())
+            raise
+
+    before = shared.gateway.registry.get_run(run)
+    found = read_answers(shared.gateway, before, read, fresh_provisional)
+    assert tried == ["provisional=gone", "attempt=a1"]
+    assert found == client.http.get(f"/api/v1/runs/{run}/results/3.parquet").content
 
 
 def test_rejected_rows_come_with_the_place_that_the_client_named(client, run: str) -> None:

@@ -16,7 +16,7 @@ from kopitiam.cli.node import node_app
 from kopitiam.cli.nodes import gateway, monitor, pipeline
 from kopitiam.cli.runs import cancel, results, runs, status
 from kopitiam.cli.serve import serve
-from kopitiam.cli.signals import Terminated, raise_on_sigterm
+from kopitiam.cli.signals import Terminated, raise_on_signals
 from kopitiam.cli.submit import submit
 from kopitiam.cli.verify import verify
 from kopitiam.cli.warm import warm
@@ -45,7 +45,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    raise_on_sigterm()
+    raise_on_signals()
     logging.getLogger().addHandler(logging.NullHandler())  # py4j mourns a killed JVM on the root logger
     try:
         armed_point()  # a misspelled one is better told now than never reached

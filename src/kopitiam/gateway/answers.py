@@ -2,7 +2,8 @@
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState
@@ -12,6 +13,28 @@ from kopitiam.gateway.provisional import provisional_attempt
 from kopitiam.landing.layout import KEYS
 from kopitiam.results.reading import AnswerFiles
 from kopitiam.storage.port import Key
+
+T = TypeVar("T")
+_TRIES = 3  # to read what is replaced by something newer at that very moment
+
+
+def read_answers(
+    gateway: Gateway,
+    run: Run,
+    read: Callable[[Key], T],
+    provisional: Callable[[Gateway, Run], Key] | None = None,
+) -> T:
+    """`read` gets the folder of the answers, or of provisional ones where they are wanted and still count.
+
+    Provisional answers are removed when others have taken their place; who comes too late reads those.
+    """
+    for _ in range(_TRIES):
+        find = published_answers if provisional is None or run.state.is_over else provisional
+        try:
+            return read(find(gateway, run))
+        except FileNotFoundError:
+            run = gateway.registry.get_run(run.run)
+    raise Refusal(404, "not_found", "these answers have been cleaned up")
 
 
 def published_answers(gateway: Gateway, run: Run) -> Key:
@@ -57,7 +80,3 @@ def rejected_lines(gateway: Gateway, run: Run) -> Iterator[str]:
         content = io.BufferedReader(gateway.storage.open(file))
         with io.TextIOWrapper(content, "utf-8", errors="replace", newline="") as text:
             yield from itertools.islice(text, 1 if position else 0, None)
-
-
-def cleaned_up() -> Refusal:
-    return Refusal(404, "not_found", "these answers have been cleaned up")

@@ -13,9 +13,8 @@ from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import Run
 from kopitiam.gateway.answers import (
     answer_files,
-    cleaned_up,
     fresh_provisional,
-    published_answers,
+    read_answers,
     rejected_lines,
 )
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
@@ -40,9 +39,7 @@ Provisional = Annotated[bool, Query(description="Before the run is done: answers
 @router.get("/results/summary.json", response_class=FileResponse, responses=_REFUSALS)
 def get_summary(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Response:
     """The account of the run: rows read, used and rejected, what was asked, what did not match."""
-    if provisional and not run.state.is_over:
-        return _as_file(gateway, fresh_provisional(gateway, run), SUMMARY_FILE, "json")
-    return _file(gateway, run, SUMMARY_FILE, "json")
+    return _file(gateway, run, SUMMARY_FILE, "json", provisional)
 
 
 @router.get(
@@ -52,15 +49,14 @@ def get_summary(run: RunDep, gateway: GatewayDep, provisional: Provisional = Fal
 )
 def get_report(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Response:
     """The report: all answers, charts and the account of rows on one page that loads nothing else."""
-    is_provisional = provisional and not run.state.is_over
-    folder = fresh_provisional(gateway, run) if is_provisional else published_answers(gateway, run)
-    try:
+
+    def page_of(folder: Key) -> str:
         with gateway.storage.open(folder / SUMMARY_FILE) as file:
             summary = read_summary(file.read())
-        answers = answer_files(gateway, folder)
-        page = report(answers, summary, run.label, read_rejected(rejected_lines(gateway, run), EXAMPLES))
-    except FileNotFoundError:
-        raise cleaned_up() from None
+        rejected = read_rejected(rejected_lines(gateway, run), EXAMPLES)
+        return report(answer_files(gateway, folder), summary, run.label, rejected)
+
+    page = read_answers(gateway, run, page_of, fresh_provisional if provisional else None)
     return HTMLResponse(page, headers={"Content-Security-Policy": content_policy(), **_PAGE_HEADERS})
 
 
@@ -72,9 +68,7 @@ def get_answer(
 
     A provisional answer says in its JSON how many rows it covers of those that have come.
     """
-    if provisional and not run.state.is_over:
-        return _as_file(gateway, fresh_provisional(gateway, run), form_name(ANSWERS[answer], form), form)
-    return _file(gateway, run, form_name(ANSWERS[answer], form), form)
+    return _file(gateway, run, form_name(ANSWERS[answer], form), form, provisional)
 
 
 @router.get("/rejected.csv", response_class=Response, responses={200: {"content": {CSV: {}}}, **_REFUSALS})
@@ -92,22 +86,31 @@ def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
     return StreamingResponse(lines(), media_type=CSV)
 
 
-def _file(gateway: Gateway, run: Run, name: str, form: str) -> Response:
-    return _as_file(gateway, published_answers(gateway, run), name, form)
+def _file(gateway: Gateway, run: Run, name: str, form: str, provisional: bool) -> Response:
+    if provisional:
+        return read_answers(gateway, run, lambda it: _opened(gateway, it / name, form), fresh_provisional)
+    return read_answers(gateway, run, lambda it: _as_it_lies(gateway, it / name, form))
 
 
-def _as_file(gateway: Gateway, folder: Key, name: str, form: str) -> Response:
-    key, media_type = folder / name, _MEDIA_TYPES[form]
+def _as_it_lies(gateway: Gateway, key: Key, form: str) -> Response:
     if not gateway.storage.find(str(key)):
-        raise cleaned_up()
+        raise FileNotFoundError(key)
     if (path := gateway.storage.path(key)) is not None:
-        return FileResponse(path, media_type=media_type, filename=name)
+        return FileResponse(path, media_type=_MEDIA_TYPES[form], filename=key.name)
+    return _opened(gateway, key, form)
+
+
+def _opened(gateway: Gateway, key: Key, form: str) -> Response:
+    """It stays readable to its end, even if it is removed meanwhile."""
     file = gateway.storage.open(key)
-    headers = {"Content-Length": str(file.size()), "Content-Disposition": f'attachment; filename="{name}"'}
+    headers = {
+        "Content-Length": str(file.size()),
+        "Content-Disposition": f'attachment; filename="{key.name}"',
+    }
 
     def pieces() -> Iterator[bytes]:
         with file:
             while piece := file.read(_PIECE_BYTES):
                 yield piece
 
-    return StreamingResponse(pieces(), media_type=media_type, headers=headers)
+    return StreamingResponse(pieces(), media_type=_MEDIA_TYPES[form], headers=headers)

@@ -10,10 +10,9 @@ from kopitiam.contracts.questions import ANSWERS
 from kopitiam.gateway.answers import (
     answer_files,
     are_provisional,
-    cleaned_up,
     fresh_provisional,
     latest_provisional,
-    published_answers,
+    read_answers,
     rejected_lines,
 )
 from kopitiam.gateway.context import GatewayDep, RunDep
@@ -23,6 +22,7 @@ from kopitiam.gateway.routes.results import AnswerName, Provisional
 from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
 from kopitiam.results.charts import CHARTS, chart_rows
 from kopitiam.results.forms import SUMMARY_FILE, form_name
+from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -32,16 +32,15 @@ Offset = Annotated[Number, Query(description="rows to leave out at the beginning
 @router.get("/results/charts", responses=refusals(409, 410))
 def get_charts(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Charts:
     """What the charts of all answers are drawn from, all of one moment."""
-    is_provisional = provisional and not run.state.is_over
-    folder = fresh_provisional(gateway, run) if is_provisional else published_answers(gateway, run)
-    try:
+
+    def charts(folder: Key) -> Charts:
         answers = answer_files(gateway, folder)
-        charts = {name: chart_rows(name, answers) for name in CHARTS}
+        drawn = {name: chart_rows(name, answers) for name in CHARTS}
         with gateway.storage.open(folder / SUMMARY_FILE) as file:
             summary = json.loads(file.read())
-    except FileNotFoundError:
-        raise cleaned_up() from None
-    return Charts(charts=charts, summary=summary, provisional=are_provisional(gateway, run, folder))
+        return Charts(charts=drawn, summary=summary, provisional=are_provisional(gateway, run, folder))
+
+    return read_answers(gateway, run, charts, fresh_provisional if provisional else None)
 
 
 @router.get("/results/{answer}/rows", responses=refusals(409, 410))
@@ -56,22 +55,21 @@ def get_rows(
     provisional: Annotated[bool, Query(description="of the latest provisional answers")] = False,
 ) -> AnswerPage:
     """Rows of an answer, in its order, with all columns, as exact text."""
-    is_provisional = provisional and not run.state.is_over
-    folder = latest_provisional(gateway, run) if is_provisional else published_answers(gateway, run)
-    try:
+
+    def page(folder: Key) -> AnswerPage:
         with gateway.storage.open(folder / form_name(ANSWERS[answer], "parquet")) as file:
-            page = answer_page(file, offset, limit, search)
-    except FileNotFoundError:
-        raise cleaned_up() from None
-    return AnswerPage(
-        answer=answer,
-        columns=page.columns,
-        rows=page.rows,
-        offset=offset,
-        matched=page.matched,
-        total=page.total,
-        provisional=are_provisional(gateway, run, folder),
-    )
+            found = answer_page(file, offset, limit, search)
+        return AnswerPage(
+            answer=answer,
+            columns=found.columns,
+            rows=found.rows,
+            offset=offset,
+            matched=found.matched,
+            total=found.total,
+            provisional=are_provisional(gateway, run, folder),
+        )
+
+    return read_answers(gateway, run, page, latest_provisional if provisional else None)
 
 
 @router.get("/rejected", responses=refusals(410))

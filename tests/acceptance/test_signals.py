@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from processes import is_alive
+
 KOPI = Path(sys.executable).with_name("kopi")
 START_SECONDS = 120
 END_SECONDS = 10
@@ -60,14 +62,6 @@ class Analysis:
         for process in self.processes():
             process.kill()
         self._process.communicate()
-
-
-def is_alive(process):
-    """A zombie is not; who buries it is not our business."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def poll_until(is_true, seconds):

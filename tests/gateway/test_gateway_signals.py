@@ -3,11 +3,11 @@
 import time
 
 import httpx
-import psutil
 from gateway_client import GatewayClient, RawUpload, eventually, parquet_of
 from gateways import served
 
 from kopitiam.gateway import server
+from processes import is_alive
 
 
 def under_way(client: GatewayClient, run: str, body: bytes) -> RawUpload:
@@ -66,7 +66,7 @@ def test_a_gateway_asked_twice_leaves_at_once(start) -> None:
     process.popen.wait(10)
     assert time.monotonic() - asked < 3
     upload.close()
-    eventually(lambda: not any(psutil.pid_exists(examiner.pid) for examiner in examiners))
+    eventually(lambda: not any(map(is_alive, examiners)))
 
 
 def test_a_killed_gateway_leaves_no_examiner_behind(start) -> None:
@@ -77,10 +77,4 @@ def test_a_killed_gateway_leaves_no_examiner_behind(start) -> None:
     assert len(examiners) >= 2
     process.popen.kill()
     process.popen.wait()
-    eventually(
-        lambda: (
-            not any(
-                examiner.is_running() and examiner.status() != psutil.STATUS_ZOMBIE for examiner in examiners
-            )
-        )
-    )
+    eventually(lambda: not any(map(is_alive, examiners)))

@@ -19,7 +19,6 @@ from kopitiam.pipeline.session import SparkOptions, spark_session
 from kopitiam.pipeline.tables import spark_schema
 
 Multiset = Counter[tuple[Any, ...]]
-_JAVA = "-XX:TieredStopAtLevel=1"  # tests end before better code would pay for its compilation
 _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.maxMetadataStringLength": "10000",  # plans show their filters and columns in full
@@ -30,7 +29,7 @@ _CONF = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    options = SparkOptions(master="local[2]", conf=_CONF, java_options=_JAVA)
+    options = SparkOptions(master="local[2]", conf=_CONF, is_brief=True)
     with spark_session(options, tmp_path_factory.mktemp("spark")) as coming:
         yield coming.result()
 

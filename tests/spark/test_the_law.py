@@ -69,13 +69,14 @@ def test_merged_partials_of_any_chunks_are_the_answers_of_one_pass(table, collec
     def chunk(name, number):  # a chunk is one file, so one partition
         return table(name, [row for place, row in cut[name] if place == number]).coalesce(1)
 
-    of_chunks = [
-        asked.partials(chunk("transactions", number), chunk("transaction_items", number), questions)
-        for number in order
-    ]
-    of_all = asked.partials(tables["transactions"], tables["transaction_items"], questions)
-    merged = {kind: reduce(DataFrame.union, [getattr(p, kind) for p in of_chunks]) for kind in vars(of_all)}
-    in_chunks, in_one_pass = frames(merged, tables, questions), frames(vars(of_all), tables, questions)
+    def partials(of):
+        sold = asked.partials_of_items(of("transaction_items"), questions)
+        return asked.partials_of_transactions(of("transactions"), questions) | sold
+
+    of_chunks = [partials(lambda name, number=number: chunk(name, number)) for number in order]
+    of_all = partials(tables.get)
+    merged = {kind: reduce(DataFrame.union, [p[kind] for p in of_chunks]) for kind in of_all}
+    in_chunks, in_one_pass = frames(merged, tables, questions), frames(of_all, tables, questions)
 
     found = collected(
         {f"merged {name}": frame for name, frame in in_chunks.items()}

@@ -10,6 +10,8 @@ from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.contracts.config import load_settings
 
+_BRIEF_BYTES = 1 << 30
+
 
 def analyze(
     folder: Annotated[
@@ -50,7 +52,12 @@ def analyze(
 
     with AnalysisProgress(found.total_bytes) as progress:
         check_structure(found, progress.on_checked)
-        options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
+        options = SparkOptions(
+            settings.spark.master,
+            settings.spark.conf,
+            is_brief=found.total_bytes < _BRIEF_BYTES,
+            is_verbose=verbose,
+        )
         with private_client(settings, options) as (client, session):
             from kopitiam.cli.delivery import deliver
 

@@ -121,7 +121,7 @@ class GatewaySection(_Section):
 
 class PipelineSection(_Section):
     shards: int = Field(1, ge=1, le=MOST_SHARDS)  # of new runs
-    max_chunks_per_batch: int = Field(32, ge=1)
+    max_chunks_per_batch: int = Field(128, ge=1)
     max_bytes_per_batch: int = Field(1 << 30, ge=1)
 
 

@@ -38,22 +38,21 @@ async def receive(request: Request, path: Path, max_bytes: int, idle_seconds: fl
     if int(request.headers.get("content-length", 0)) > max_bytes:
         raise _too_large(max_bytes)
     sha, size = hashlib.sha256(), 0
-    pieces = request.stream().__aiter__()
-    with path.open("xb") as file:
-        while True:
-            try:
-                piece = await asyncio.wait_for(anext(pieces, None), idle_seconds)
-            except TimeoutError:
-                raise Refusal(408, "idle", f"nothing came for {idle_seconds:g} s") from None
-            except ClientDisconnect:
-                raise Refusal(400, "truncated", "the connection broke inside the body") from None
-            if piece is None:
-                break
-            size += len(piece)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            sha.update(piece)
-            file.write(piece)
+    now = asyncio.get_running_loop().time
+    try:
+        with path.open("xb") as file:
+            async with asyncio.timeout(idle_seconds) as patience:
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > max_bytes:
+                        raise _too_large(max_bytes)
+                    sha.update(piece)
+                    file.write(piece)
+                    patience.reschedule(now() + idle_seconds)
+    except TimeoutError:
+        raise Refusal(408, "idle", f"nothing came for {idle_seconds:g} s") from None
+    except ClientDisconnect:
+        raise Refusal(400, "truncated", "the connection broke inside the body") from None
     if wanted is not None and wanted != sha.digest():
         raise Refusal(422, "digest", "the body does not have the Content-Digest that was sent with it")
     return Body(path, kind, size, sha.hexdigest())

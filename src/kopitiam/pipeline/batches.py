@@ -25,15 +25,17 @@ from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.failures import SPARK_FAILED, is_stopped, jobs_of, why
 from kopitiam.pipeline.parallelism import tasks_at_once
-from kopitiam.pipeline.questions import Partials
-from kopitiam.pipeline.questions import partials as partials_of
+from kopitiam.pipeline.questions import partials_of_items, partials_of_transactions
 from kopitiam.pipeline.source import Descriptors
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
 from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import Key, StoragePort
 
-_COMPUTED = ("transactions", "transaction_items")  # the other tables wait for the final step
+_COMPUTED = {  # the other tables wait for the final step
+    "transactions": partials_of_transactions,
+    "transaction_items": partials_of_items,
+}
 _FOOTERS_AT_ONCE = 8
 _log = logging.getLogger(__name__)
 
@@ -169,26 +171,27 @@ class BatchWork:
         self._blame(shares[0].run.run, f"Spark failed: {why(error)}")
         return []
 
-    def _partials(self, shares: list[Share]) -> list[Partials]:
-        """Of runs that ask the same at once, as many as there are tasks to work side by side.
+    def _partials(self, shares: list[Share]) -> list[tuple[str, DataFrame]]:
+        """By kind; of runs that ask the same at once, for each task that may work beside others.
 
         A task aggregates its own files, and nothing is shuffled: partials add up however they are cut.
         """
-        tasks = tasks_at_once(self.spark)
         return [
-            partials_of(
-                self._read(group, "transactions", slice(task, None, tasks)),
-                self._read(group, "transaction_items", slice(task, None, tasks)),
-                group[0].questions,
-            )
+            partial
             for group in _by_questions(shares)
-            for task in range(tasks)
+            for table, partials_of in _COMPUTED.items()
+            for part in self._parts(group, table)
+            for partial in partials_of(part, group[0].questions).items()
         ]
 
-    def _read(self, shares: list[Share], table: str, part: slice) -> DataFrame:
+    def _parts(self, shares: list[Share], table: str) -> list[DataFrame]:
+        """None of a table that the batch has nothing of: even an empty task takes its time."""
         keys = [key for share in shares for chunk, key in share.files.items() if chunk.table == table]
-        files = [self.storage.url(key) for key in keys[part]]
-        return read_table(self.spark, self.storage.url(KEYS.landing), table, files).coalesce(1)
+        files, landing = [self.storage.url(key) for key in keys], self.storage.url(KEYS.landing)
+        tasks = min(tasks_at_once(self.spark), len(files))
+        return [
+            read_table(self.spark, landing, table, files[task::tasks]).coalesce(1) for task in range(tasks)
+        ]
 
     def _kept(self, target: Key) -> list[Partial]:
         """Durable before the registry hears of them."""

@@ -4,19 +4,17 @@ The JVM dumps the classes that a rehearsal loaded; later sessions map them inste
 archive belongs to one JVM and one set of jars: the JVM ignores one that does not fit.
 """
 
-import os
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from kopitiam.pipeline.cache import cache_folder
 from kopitiam.pipeline.java import Java
 
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def archive_path(java: Java) -> Path:
-    folder = Path(os.environ.get("KOPI_CACHE", Path(sys.prefix) / "share" / "kopitiam"))
-    return folder / f"spark-{version('pyspark')}-java-{java.version}.jsa"
+    return cache_folder() / f"spark-{version('pyspark')}-java-{java.version}.jsa"
 
 
 def use_options(java: Java) -> tuple[str, ...]:

@@ -11,15 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from kopitiam.pipeline.questions import Partials
 from kopitiam.pipeline.stages.maximizers import merge_products, merge_purchases, merge_tpv
 
 LARGE_SALES, PRODUCTS, TPV, PURCHASES = "large_sales", "products", "tpv", "purchases"
-COLUMNS: dict[str, tuple[str, ...]] = {
-    LARGE_SALES: ("transaction_id", "final_amount"),
+COLUMNS: dict[str, tuple[str, ...]] = {  # by kind; what takes longest comes first
+    PURCHASES: ("store_id", "user_id", "purchases"),
     PRODUCTS: ("item_id", "month", "quantity", "subtotal"),
     TPV: ("store_id", "half", "amount"),
-    PURCHASES: ("store_id", "user_id", "purchases"),
+    LARGE_SALES: ("transaction_id", "final_amount"),
 }
 _NOT_LONG: dict[str, t.DataType] = {"transaction_id": t.StringType(), "month": t.IntegerType()}
 _FOLDERS = ("pipeline", "batch", "run", "kind")
@@ -35,9 +34,13 @@ def schema(kind: str) -> t.StructType:
     return t.StructType([_field(name) for name in COLUMNS[kind]] + [_text(name) for name in _FOLDERS])
 
 
-def write(partials: Iterable[Partials], target: str) -> None:
-    """One job for all of them. `target` is a new folder: nobody else writes there."""
-    every = [frame for some in partials for frame in _labelled(some)]
+def write(partials: Iterable[tuple[str, DataFrame]], target: str) -> None:
+    """One job for all of them, by kind. `target` is a new folder: nobody else writes there.
+
+    Tasks begin in the order of the union: the longest first, or the last one would keep the others waiting.
+    """
+    longest_first = sorted(partials, key=lambda partial: list(COLUMNS).index(partial[0]))
+    every = [frame.withColumn("kind", f.lit(kind)) for kind, frame in longest_first]
     whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), every)
     whole.write.partitionBy("run", "kind").parquet(target)
 
@@ -56,16 +59,6 @@ def merged(kind: str, partials: DataFrame) -> DataFrame:
 
 def kind_of(path: str) -> str:
     return path.rpartition("kind=")[2]
-
-
-def _labelled(partials: Partials) -> list[DataFrame]:
-    frames = {
-        LARGE_SALES: partials.large_sales,
-        PRODUCTS: partials.products,
-        TPV: partials.tpv,
-        PURCHASES: partials.purchases,
-    }
-    return [frame.withColumn("kind", f.lit(kind)) for kind, frame in frames.items()]
 
 
 def _field(name: str) -> t.StructField:

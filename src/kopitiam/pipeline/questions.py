@@ -1,38 +1,30 @@
 """The four questions as compositions of stages: first partials that add up, then answers from them."""
 
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from kopitiam.contracts.questions import Questions
+from kopitiam.pipeline.partials import LARGE_SALES, PRODUCTS, PURCHASES, TPV
 from kopitiam.pipeline.stages.aggregators import agg_products, agg_purchases, agg_tpv
 from kopitiam.pipeline.stages.filters import filter_amount, filter_hour, filter_year
 from kopitiam.pipeline.stages.joiners import join_items, join_stores_top, join_stores_tpv, join_users
 from kopitiam.pipeline.stages.maximizers import max_products, sum_tpv, top_customers
 
 
-@dataclass(frozen=True)
-class Partials:
-    """What chunks of any runs leave behind; those of some chunks, added up, are those of all of them."""
-
-    large_sales: DataFrame
-    products: DataFrame
-    tpv: DataFrame
-    purchases: DataFrame
-
-
-def partials(transactions: DataFrame, items: DataFrame, questions: Questions) -> Partials:
+def partials_of_transactions(transactions: DataFrame, questions: Questions) -> dict[str, DataFrame]:
+    """By kind: what these rows, of any runs, leave behind. Those of some rows, added up, are those of all."""
     of_the_years = transactions.transform(filter_year(questions))
     in_hours = of_the_years.transform(filter_hour(questions))
-    return Partials(
-        large_sales=in_hours.transform(filter_amount(questions)).select(
-            "run", "transaction_id", "final_amount"
-        ),
-        products=items.transform(filter_year(questions)).transform(agg_products(questions)),
-        tpv=in_hours.transform(agg_tpv(questions)),
-        purchases=of_the_years.transform(agg_purchases),
-    )
+    large = in_hours.transform(filter_amount(questions))
+    return {
+        PURCHASES: of_the_years.transform(agg_purchases),
+        TPV: in_hours.transform(agg_tpv(questions)),
+        LARGE_SALES: large.select("run", "transaction_id", "final_amount"),
+    }
+
+
+def partials_of_items(items: DataFrame, questions: Questions) -> dict[str, DataFrame]:
+    return {PRODUCTS: items.transform(filter_year(questions)).transform(agg_products(questions))}
 
 
 def large_sales(partial: DataFrame) -> DataFrame:

@@ -31,6 +31,7 @@ from kopitiam.pipeline.executors import (
 )
 from kopitiam.pipeline.java import Java, find_java
 from kopitiam.pipeline.properties import as_properties
+from kopitiam.pipeline.spark_home import spark_home
 
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -56,8 +57,17 @@ _FIXED = {
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _ON_A_CLUSTER = {"spark.task.maxFailures": "8"}  # an executor that is lost counts as a failure of its tasks
 _JAVA_OPTIONS = ("-XX:+UseParallelGC", "-XX:-UsePerfData")
+_COMPILE_LIGHTLY = ("-XX:TieredStopAtLevel=1",)
+# Ten times the defaults: of all that Spark runs, only the hottest is worth an optimizing compiler's time.
+_COMPILE_LATER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 _MOST_MEMORY_MB = 4096
 _KILL_AGAIN_SECONDS = 0.05
+_TAKE_LEAVE_SECONDS = 2.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _AN_EXECUTOR_TAKES = 3  # times as long as the driver, if all start at once on a busy machine
 
@@ -67,9 +77,10 @@ class SparkOptions:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     java_options: str = ""
+    is_brief: bool = False  # the JVM will be gone before its optimizing compiler has paid for itself
     is_verbose: bool = False
     patience_seconds: float | None = None  # for a cluster to give a first executor
-    stop_seconds: float = 2  # to leave in order; after that the JVM is killed, which harms nothing
+    stop_seconds: float | None = None  # to leave in order; then the JVM is killed, which harms nothing
 
 
 @contextlib.contextmanager
@@ -85,8 +96,8 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
         coming = starter.submit(_start, options, workspace, leaving)
         try:
             yield coming
-            if coming.done():
-                starter.submit(_stop, coming.result()).result(options.stop_seconds)
+            if (patience := _patience_to_stop(options)) and coming.done():
+                starter.submit(_stop, coming.result()).result(patience)
         except TimeoutError:
             pass
         finally:
@@ -140,14 +151,26 @@ def _launch(conf: SparkConf, java: Java, options: SparkOptions, workspace: Path)
 @contextlib.contextmanager
 def _submitting(*arguments: str) -> Iterator[None]:
     """With these in front of what the environment tells pyspark to start Spark with."""
-    before = os.environ.get(_SUBMIT_ARGUMENTS)
-    os.environ[_SUBMIT_ARGUMENTS] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
+    told = {
+        _SUBMIT_ARGUMENTS: f"{shlex.join(arguments)} {os.environ.get(_SUBMIT_ARGUMENTS, 'pyspark-shell')}"
+    }
+    if home := spark_home():
+        told["SPARK_HOME"] = str(home)
+    before = {name: os.environ[name] for name in told if name in os.environ}
+    os.environ.update(told)
     try:
         yield
     finally:
-        del os.environ[_SUBMIT_ARGUMENTS]
-        if before is not None:
-            os.environ[_SUBMIT_ARGUMENTS] = before
+        for name in told:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _patience_to_stop(options: SparkOptions) -> float:
+    """A cluster is told, so that it takes its executors back; here nobody has to be."""
+    if options.stop_seconds is not None:
+        return options.stop_seconds
+    return _TAKE_LEAVE_SECONDS if is_cluster(options.master) else 0
 
 
 def _stop(spark: SparkSession) -> None:
@@ -172,7 +195,7 @@ def _kill(workspace: Path) -> None:
 def _settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, str]:
     cores = psutil.cpu_count() or 1
     memory = min(_MOST_MEMORY_MB, psutil.virtual_memory().total // 2**21)
-    driver_options = (_java_options(java, str(workspace)), options.java_options)
+    driver_options = (_java_options(java, str(workspace), options.is_brief), options.java_options)
     settings = {
         "spark.app.name": "kopitiam",
         "spark.master": options.master,
@@ -191,8 +214,9 @@ def _settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, s
     return settings | dict(options.conf)
 
 
-def _java_options(java: Java, temporary: str) -> str:
-    return shlex.join((f"-Djava.io.tmpdir={temporary}", *_JAVA_OPTIONS, *use_options(java)))
+def _java_options(java: Java, temporary: str, is_brief: bool = False) -> str:
+    compiling = _COMPILE_LIGHTLY if is_brief else _COMPILE_LATER
+    return shlex.join((f"-Djava.io.tmpdir={temporary}", *_JAVA_OPTIONS, *compiling, *use_options(java)))
 
 
 def _last_line(log: Path) -> str:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _WHOLE_OR_NOT_AT_ALL = frozenset({"s3", "gcs", "abfs"})
 _AT_ONCE = 8  # transfers
 _TRIMMINGS = re.compile(r"\n|; Details| \(Request ID")
-_TRIES = 5  # to remove a folder from which others remove as well
+_TRIES = 100  # to remove a folder from which others remove as well, each time a file at least
 
 
 class ArrowStorage:

@@ -1,0 +1,11 @@
+"""What has become of processes that a test has seen."""
+
+import psutil
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """A zombie is not, nor is another that got its number; who buries it is not our business."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -151,7 +150,7 @@ def test_force_end_in_mid_job_stops_it_and_the_other_run_of_the_batch_is_exact(
         batches.append(target)
         if len(batches) == 1:
             nothing = endless.selectExpr("'' AS run", "id AS store_id", "id AS half", "id AS amount")
-            some[0] = replace(some[0], tpv=some[0].tpv.unionByName(nothing))
+            some = [(k, frame.unionByName(nothing) if k == "tpv" else frame) for k, frame in some]
         write(some, target)
 
     def is_busy():

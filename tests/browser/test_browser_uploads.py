@@ -90,6 +90,33 @@ def test_a_run_is_ended_only_after_a_question(
     assert (service.status(run)["state"], service.status(run)["error"]) == ("ended", "cancelled")
 
 
+def test_a_folder_that_is_dropped_is_recognized_and_answered(
+    visit: Visit, service: Service, sound_folder: Path
+) -> None:
+    visit.enter("#/upload")
+    visit.drop(sound_folder)
+    recognized = visit.page.locator("main .card", has_text="stores.csv")
+    expect(recognized).to_contain_text("transaction_items_202401.csv")
+    run = visit.start("Dropped")
+    visit.await_state("Done")
+    assert {name: told["rows"] for name, told in service.status(run)["tables"].items()} == {
+        "stores": 2,
+        "menu_items": 1,
+        "users": 1,
+        "transactions": 1,
+        "transaction_items": 1,
+    }
+
+
+def test_files_may_be_dropped_without_their_folders(visit: Visit, sound_folder: Path) -> None:
+    files = sorted(sound_folder.glob("*/*.csv"))
+    visit.enter("#/upload")
+    visit.drop(*files)
+    for file in files:
+        expect(visit.page.locator("main .card", has_text="stores.csv")).to_contain_text(file.name)
+    expect(visit.page.get_by_role("button", name="Start", exact=True)).to_be_enabled()
+
+
 @pytest.mark.parametrize(
     ("file", "content", "flaw"),
     [

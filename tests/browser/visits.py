@@ -39,6 +39,16 @@ class Visit:
     def choose(self, folder: Path) -> None:
         self.page.locator("#folder").set_input_files(str(folder))
 
+    def drop(self, *things: Path) -> None:
+        """Files and folders from the desktop, let go over the place for them."""
+        place = self.page.locator(".drop").bounding_box()
+        assert place is not None
+        devices = self.page.context.new_cdp_session(self.page)
+        carried = {"items": [], "files": [str(thing) for thing in things], "dragOperationsMask": 1}
+        where = {"x": place["x"] + place["width"] / 2, "y": place["y"] + 20}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            devices.send("Input.dispatchDragEvent", {"type": kind, "data": carried, **where})
+
     def start(self, label: str) -> str:
         """Gives the run."""
         self.page.get_by_label("Label").fill(label)

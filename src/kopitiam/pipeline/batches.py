@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.crash_points import crash_point
@@ -177,11 +178,11 @@ class BatchWork:
         A task aggregates its own files, and nothing is shuffled: partials add up however they are cut.
         """
         return [
-            partial
+            (kind, _named(group, partial))
             for group in _by_questions(shares)
             for table, partials_of in _COMPUTED.items()
             for part in self._parts(group, table)
-            for partial in partials_of(part, group[0].questions).items()
+            for kind, partial in partials_of(part, group[0].questions).items()
         ]
 
     def _parts(self, shares: list[Share], table: str) -> list[DataFrame]:
@@ -189,9 +190,8 @@ class BatchWork:
         keys = [key for share in shares for chunk, key in share.files.items() if chunk.table == table]
         files, landing = [self.storage.url(key) for key in keys], self.storage.url(KEYS.landing)
         tasks = min(tasks_at_once(self.spark), len(files))
-        return [
-            read_table(self.spark, landing, table, files[task::tasks]).coalesce(1) for task in range(tasks)
-        ]
+        parts = [read_table(self.spark, landing, table, files[task::tasks]) for task in range(tasks)]
+        return [(part if len(shares) > 1 else part.drop("run")).coalesce(1) for part in parts]
 
     def _kept(self, target: Key) -> list[Partial]:
         """Durable before the registry hears of them."""
@@ -208,6 +208,11 @@ class BatchWork:
 
 def chunk_key(storage: StoragePort, run: str, chunk: LogEntry | ChunkRecord, digest: str) -> Key:
     return storage.name_of(KEYS.chunk(run, chunk.table, chunk.shard, chunk.number), digest)
+
+
+def _named(shares: list[Share], partial: DataFrame) -> DataFrame:
+    """A single run is named at last: as a key of every row it would take a sixth more time."""
+    return partial if len(shares) > 1 else partial.withColumn("run", f.lit(shares[0].run.run))
 
 
 def _by_questions(shares: list[Share]) -> list[list[Share]]:

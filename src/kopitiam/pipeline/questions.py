@@ -5,21 +5,24 @@ from pyspark.sql import functions as f
 
 from kopitiam.contracts.questions import Questions
 from kopitiam.pipeline.partials import LARGE_SALES, PRODUCTS, PURCHASES, TPV
-from kopitiam.pipeline.stages.aggregators import agg_products, agg_purchases, agg_tpv
+from kopitiam.pipeline.stages.aggregators import agg_products, agg_purchases, agg_tpv, run_of
 from kopitiam.pipeline.stages.filters import filter_amount, filter_hour, filter_year
 from kopitiam.pipeline.stages.joiners import join_items, join_stores_top, join_stores_tpv, join_users
 from kopitiam.pipeline.stages.maximizers import max_products, sum_tpv, top_customers
 
 
 def partials_of_transactions(transactions: DataFrame, questions: Questions) -> dict[str, DataFrame]:
-    """By kind: what these rows, of any runs, leave behind. Those of some rows, added up, are those of all."""
+    """By kind: what rows of one run, or of several that they name, leave behind.
+
+    What some rows leave, added up, is what all of them leave.
+    """
     of_the_years = transactions.transform(filter_year(questions))
     in_hours = of_the_years.transform(filter_hour(questions))
     large = in_hours.transform(filter_amount(questions))
     return {
         PURCHASES: of_the_years.transform(agg_purchases),
         TPV: in_hours.transform(agg_tpv(questions)),
-        LARGE_SALES: large.select("run", "transaction_id", "final_amount"),
+        LARGE_SALES: large.select(*run_of(large), "transaction_id", "final_amount"),
     }
 
 

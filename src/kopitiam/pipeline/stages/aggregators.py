@@ -1,6 +1,7 @@
 """Partial sums of any number of runs. What chunks of one run give can be added up, in any order.
 
-Periods are counted since year 0: an integer groups faster than a text.
+Periods are counted since year 0: an integer groups faster than a text. For the same reason rows need not
+name their run if all are of the same.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ def agg_products(questions: Questions) -> Stage:
 
     def sales_by_item_month(items: DataFrame) -> DataFrame:
         month = _period(questions, 1).cast("int").alias("month")
-        return items.groupBy("run", "item_id", month).agg(
+        return items.groupBy(*run_of(items), "item_id", month).agg(
             f.sum("quantity").alias("quantity"), f.sum("subtotal").alias("subtotal")
         )
 
@@ -33,7 +34,9 @@ def agg_tpv(questions: Questions) -> Stage:
 
     def amounts_by_store_half(transactions: DataFrame) -> DataFrame:
         half = _period(questions, _MONTHS_PER_HALF).cast("long").alias("half")
-        return transactions.groupBy("run", "store_id", half).agg(f.sum("final_amount").alias("amount"))
+        return transactions.groupBy(*run_of(transactions), "store_id", half).agg(
+            f.sum("final_amount").alias("amount")
+        )
 
     return amounts_by_store_half
 
@@ -41,7 +44,12 @@ def agg_tpv(questions: Questions) -> Stage:
 def agg_purchases(transactions: DataFrame) -> DataFrame:
     """(run, store, user) → purchases; anonymous purchases are nobody's"""
     known = transactions.where(f.col("user_id").isNotNull())
-    return known.groupBy("run", "store_id", "user_id").agg(f.count(f.lit(1)).alias("purchases"))
+    return known.groupBy(*run_of(known), "store_id", "user_id").agg(f.count(f.lit(1)).alias("purchases"))
+
+
+def run_of(rows: DataFrame) -> tuple[str, ...]:
+    """The column that names it, if there is one."""
+    return tuple(name for name in rows.columns if name == "run")
 
 
 def _period(questions: Questions, months: int) -> Column:

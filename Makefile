@@ -1,8 +1,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
-SLOW := tests/spark tests/browser tests/acceptance tests/gateway tests/contract tests/chaos
-PYTEST := $(BIN)/pytest --numprocesses 2
+SLOW := tests/spark tests/browser tests/acceptance tests/chaos tests/gateway tests/contract
+PYTEST := $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 .PHONY: help setup demo test test-full check bench screenshots charts format clean lock
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from debian import skip_or_fail
 from kopitiam.synthetic import generate
-from sharing import ByWhatIsShared
+from sharing import ByWhatIsShared, longest_first
 
 TINY_SCALE = 0.0005
 TINY_SEED = 7
@@ -26,6 +26,10 @@ SOUND_FILES = {
 
 settings.register_profile("default", deadline=None, max_examples=60)
 settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShared:

@@ -2,14 +2,26 @@
 
 from pathlib import PurePosixPath
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _SHARE = {"browser", "spark"}
+_FLEET = "the fleet"
 
 
 class ByWhatIsShared(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file = PurePosixPath(nodeid.partition("::")[0])
-        folder = file.parent.name
-        is_of_the_fleet = folder == "chaos" and file.name.startswith("test_fleet_")
-        return folder if folder in _SHARE or is_of_the_fleet else str(file)
+        return _shared_by(nodeid)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """The fleet takes longest, and waits more than it works: the other worker has the cores meanwhile."""
+    items.sort(key=lambda item: _shared_by(item.nodeid) != _FLEET)
+
+
+def _shared_by(nodeid: str) -> str:
+    file = PurePosixPath(nodeid.partition("::")[0])
+    folder = file.parent.name
+    if folder == "chaos" and file.name.startswith("test_fleet_"):
+        return _FLEET
+    return folder if folder in _SHARE else str(file)

@@ -1,11 +1,12 @@
-"""Somebody has been at the home while the service was down: a damaged chunk fails its own run by name, and
-a ruined checkpoint does no harm at all.
+"""Somebody has been at the home while the service was down: a damaged chunk fails its own run by name, a
+ruined checkpoint does no harm at all, and a registry of some time ago takes again what it does not know.
 """
 
 import os
 import random
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sales import FolderClient, Sales, answers_in, make_sales, stages_of
+from sales import FolderClient, Sales, Upload, answers_in, make_sales, stages_of
 from services import (
     ANSWER_SECONDS,
     ENVIRONMENT,
@@ -165,3 +166,37 @@ def test_a_ruined_checkpoint_is_made_anew_from_the_registry(
         runs = [each.result(ANSWER_SECONDS) for each in sending]
     for run in runs:
         check_done(service, sales, run, tmp_path / run)
+
+
+def test_a_registry_brought_back_from_a_back_up_takes_again_what_it_does_not_know(
+    service: Service, sales: Sales, tmp_path: Path
+) -> None:
+    service.start()
+    upload = Upload(service, tmp_path / "sent")
+    upload.send_all(sales, CHUNK_ROWS, ["stores", "menu_items", "users", "transactions"])
+    upload.await_processed()
+    registry = service.home / "registry.sqlite"
+    back_up(registry, tmp_path / "backup.sqlite")
+    upload.send_all(sales, CHUNK_ROWS, ["transaction_items"])
+    upload.await_processed()  # by batches, and a checkpoint, that the back-up has not seen
+    service.kill()
+    for file in service.home.glob("registry.sqlite*"):
+        file.unlink()
+    shutil.copy(tmp_path / "backup.sqlite", registry)
+
+    service.start()
+
+    assert upload.waiting() == len(upload.chunks["transaction_items"])
+    for number, text in enumerate(sales.texts("transaction_items", CHUNK_ROWS)):
+        assert upload.put("transaction_items", number, text).status_code == 201
+    upload.end()
+    assert upload.await_end()["stages"] == stages_of(upload.chunks, sales.answers)
+    assert upload.answers() == sales.answers
+    until(lambda: not left_of(service.home, upload.run), TIDY_SECONDS)
+    until(lambda: not batches_on_disk(service.home), TIDY_SECONDS)
+
+
+def back_up(registry: Path, target: Path) -> None:
+    """As `sqlite3 registry.sqlite ".backup target"`, while the service runs."""
+    with closing(sqlite3.connect(registry)) as live, closing(sqlite3.connect(target)) as kept:
+        live.backup(kept)

@@ -53,5 +53,8 @@ function markPlace() {
 
 markPlace();
 const about = await enter();
-addEventListener("hashchange", () => show(about));
+addEventListener("hashchange", () => {
+  document.body.dataset.entered = "yes"; // however soon it came, even before the first page was there
+  return show(about);
+});
 await show(about);

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from benchmarks.measure import measure
-from benchmarks.service import run_client, running_service
+from benchmarks.service import run_client, running_gateway
 
 ENGINES = Path(__file__).parent / "engines"
 
@@ -18,7 +18,7 @@ ENGINES = Path(__file__).parent / "engines"
 def compare_ingest(data: Path, rounds: int, announce: Callable[[str], None]) -> dict[str, Any]:
     """In turns; the ratio of medians, and where the time of Kopitiam's last round went."""
     baseline, ours = [], []
-    with running_service() as service:
+    with running_gateway() as service:
         peak = 0
         for number in range(1, rounds + 1):
             announce(f"round {number} of {rounds}: pyarrow alone")
@@ -40,6 +40,5 @@ def compare_ingest(data: Path, rounds: int, announce: Callable[[str], None]) -> 
 
 
 def _resident(process: psutil.Process) -> int:
-    """The gateway and its examiners; Spark's JVM is not the gateway's."""
-    family = [process, *process.children(recursive=True)]
-    return sum(member.memory_info().rss for member in family if "java" not in member.name())
+    """The gateway and its examiners."""
+    return sum(member.memory_info().rss for member in (process, *process.children(recursive=True)))

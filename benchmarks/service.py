@@ -1,4 +1,4 @@
-"""A `kopi serve` of the benchmark's own, what it tells about its work, and what a client's run at it took."""
+"""A service of the benchmark's own, what it tells about its work, and what a client's run at it took."""
 
 import contextlib
 import json
@@ -10,7 +10,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import psutil
 from benchmarks.measure import TAIL_LINES, CommandError, measure
 
 CLIENT = Path(__file__).parent / "engines" / "kopi_client.py"
+GATEWAY = CLIENT.with_name("gateway_alone.py")
 KOPI = Path(sys.executable).with_name("kopi")
 READY_SECONDS = 60
 STEPS = {"check": "check", "sync": "fsync", "register": "registry"}
@@ -77,17 +79,33 @@ def _gateway_seconds(url: str) -> dict[str, float]:
     return {step: float(seconds) for step, seconds in found}
 
 
+def running_service() -> AbstractContextManager[Service]:
+    """All in one process, Spark included, ready to take chunks."""
+    return _running(
+        lambda home, port: [
+            *(str(KOPI), "serve", "--home", home, "--port", port),
+            *("--verbose", "--log-json"),
+        ]
+    )
+
+
+def running_gateway() -> AbstractContextManager[Service]:
+    """Nobody else: what becomes durable there is not worked on beside it."""
+    return _running(lambda home, port: [sys.executable, str(GATEWAY), home, port])
+
+
 @contextlib.contextmanager
-def running_service() -> Iterator[Service]:
-    """On a free port and in a home of its own, ready to take chunks."""
+def _running(command: Callable[[str, str], list[str]]) -> Iterator[Service]:
+    """On a free port and in a home of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="kopitiam-bench-", ignore_cleanup_errors=True) as folder:
         home, log = Path(folder) / "home", Path(folder) / "service.log"
-        command = [str(KOPI), "serve", "--home", str(home), "--port", str(port), "--verbose", "--log-json"]
         with log.open("wb") as stderr:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
+            process = subprocess.Popen(
+                command(str(home), str(port)), stdout=subprocess.DEVNULL, stderr=stderr
+            )
         try:
             service = Service(f"http://127.0.0.1:{port}", psutil.Process(process.pid), log)
             _wait_until_ready(service, process)
@@ -106,4 +124,4 @@ def _wait_until_ready(service: Service, process: subprocess.Popen[bytes]) -> Non
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
     tail = service.told(after=0).splitlines()[-TAIL_LINES:]
-    raise CommandError("\n".join(["kopi serve did not get ready", *tail]))
+    raise CommandError("\n".join(["it did not get ready", *tail]))

@@ -25,7 +25,7 @@ BARE_SPARK_BAR = 1.5
 INGEST_BAR = 1.6
 END_BAR = 3.0
 FULL_SCALE = 1.0
-SERVICE, STREAMING, INGEST = PARTS = ("service", "streaming", "ingest")  # at a running `kopi serve`
+SERVICE, STREAMING, INGEST = PARTS = ("service", "streaming", "ingest")  # at a running service
 
 
 def _engine(name: str, script: str) -> Contender:

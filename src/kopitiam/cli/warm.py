@@ -33,7 +33,9 @@ def warm(config: Config = None, as_json: Json = False) -> None:
     with tempfile.TemporaryDirectory(prefix="kopitiam-", dir=archive.parent) as scratch:
         recorded = Path(scratch) / archive.name
         generate(Path(scratch) / "data", scale=0.001, seed=1)
-        options = SparkOptions(java_options=record_option(recorded), stop_seconds=_DUMP_SECONDS)
+        options = SparkOptions(
+            java_options=record_option(recorded), is_brief=True, stop_seconds=_DUMP_SECONDS
+        )
         with private_client(settings, options) as (client, _):
             client.submit(Path(scratch) / "data").wait()
         if recorded.is_file():

@@ -30,7 +30,6 @@ READY_SECONDS = 120
 COMPLAINT_SECONDS = 30
 SPARK = ("spark-master", "spark-worker-1", "spark-worker-2")
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-TEMPORARY = ("spark-*", "blockmgr-*", "kopitiam-*", "*.so", "hsperfdata_*/*")
 only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 
@@ -39,6 +38,10 @@ class Cluster(Fleet):
 
     def __init__(self, folder: Path, workers: int = 2, shards: int = 3) -> None:
         super().__init__(folder, ())
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+        java = f"{self._environment['JAVA_TOOL_OPTIONS']} -Djava.io.tmpdir={self.temporary}"
+        self._environment |= {"TMPDIR": str(self.temporary), "JAVA_TOOL_OPTIONS": java}
         port = free_ports(2)
         self.url = f"http://127.0.0.1:{port}"
         self.urls = [self.url, f"http://127.0.0.1:{port + 1}"]
@@ -187,9 +190,7 @@ def test_what_is_taken_down_leaves_no_process_port_or_temporary_file(cluster: Cl
     assert {*SPARK, "gateway-2", "pipeline-1"} <= set(stopped)
     assert cluster.processes() == []
     assert [port for port in ports if not is_free(port)] == []
-    begun = cluster.config.stat().st_mtime
-    left = [path for pattern in TEMPORARY for path in Path("/tmp").glob(pattern)]
-    assert [path for path in left if path.stat().st_mtime > begun] == []
+    assert list(cluster.temporary.iterdir()) == []
     assert not list(cluster.home.glob("scratch/*/*"))
 
 

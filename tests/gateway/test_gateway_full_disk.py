@@ -8,6 +8,8 @@ import pytest
 from gateway_client import parquet_of
 from gateways import served
 
+from debian import skip_or_fail
+
 ROOM_BYTES = 8 << 20
 
 
@@ -19,9 +21,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        pytest.skip("there is no mount here")
+        skip_or_fail("there is no mount here")
     if mounted.returncode:
-        pytest.skip(f"no disk of its own: {mounted.stderr.strip()}")
+        skip_or_fail(f"no disk of its own: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:

@@ -148,7 +148,9 @@ class Fleet:
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> Loss:
         """The node's own process only, not its children."""
         assert self.pid_of(name) is not None, f"{name} does not run: {self.story()}"
-        return self.victims.hurt(name, number, alone=True)
+        loss = self.victims.aim(name, alone=True)
+        self.victims.send(loss, number)
+        return loss
 
     # -- how it is
 

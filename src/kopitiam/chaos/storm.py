@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from kopitiam.chaos.bounds import STABLE_SECONDS, Bounds
 from kopitiam.chaos.ordeals import Ordeal
 from kopitiam.chaos.plan import LEADER, Strike
-from kopitiam.chaos.victims import Loss, Nodes, send
+from kopitiam.chaos.victims import Loss, Nodes
 
 _LOOK_SECONDS = 0.1
 Found = TypeVar("Found")
@@ -27,7 +27,9 @@ class Seen(Protocol):
 
 
 class Struck(Protocol):
-    def hurt(self, name: str, number: signal.Signals) -> Loss: ...
+    def aim(self, name: str) -> Loss: ...
+
+    def send(self, loss: Loss, number: signal.Signals) -> None: ...
 
     def is_noticed(self, loss: Loss, nodes: Nodes) -> bool: ...
 
@@ -69,7 +71,8 @@ class Storm:
             return all(map(self._strike, strikes)) and self._calms_down()
         finally:
             for hurt in self._open:
-                send(hurt.loss.processes, signal.SIGCONT)
+                if hurt.ordeal.deed == "freeze":
+                    self.victims.send(hurt.loss, signal.SIGCONT)
 
     def _strike(self, strike: Strike) -> bool:
         """Whether there was somebody to strike before patience ran out."""
@@ -82,15 +85,16 @@ class Storm:
         return name is not None
 
     def _hurt(self, strike: Strike, name: str) -> None:
+        """Known before it is done: an interrupt at any point finds whom to wake."""
         was_leader = name == self.witness.leader
-        number = signal.SIGKILL if strike.deed == "kill" else signal.SIGSTOP
-        loss = self.victims.hurt(name, number)
+        loss = self.victims.aim(name)
         self.bounds.on_struck(name, self.now())
         self._last = loss.at
         at, hold = loss.at - self._begun, strike.hold_seconds
         ordeal = Ordeal(strike.number, name, strike.deed, at, was_leader, hold)
         self.ordeals.append(ordeal)
         self._open.append(_Open(ordeal, loss))
+        self.victims.send(loss, signal.SIGKILL if strike.deed == "kill" else signal.SIGSTOP)
         self.on_change(ordeal)
 
     def _victim(self, target: str) -> str | None:
@@ -126,7 +130,7 @@ class Storm:
             since = self.now() - hurt.loss.at
             is_due = hurt.ordeal.deed == "freeze" and since >= hurt.ordeal.hold_seconds
             if is_due and hurt.woken is None:
-                send(hurt.loss.processes, signal.SIGCONT)
+                self.victims.send(hurt.loss, signal.SIGCONT)
                 hurt.woken = self.now()
             self._note(hurt, since)
 

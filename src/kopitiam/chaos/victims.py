@@ -22,7 +22,7 @@ Nodes = Mapping[str, NodeRecord]  # as the registry knows them
 
 @dataclass(frozen=True)
 class Loss:
-    """A node that was hurt: its process then, and all that were hurt with it."""
+    """A node that is hurt: its process then, and all that are hurt with it."""
 
     name: str
     pid: int
@@ -48,15 +48,20 @@ class Victims:
             return find_service(name, self._fleet.settings).family()
         return family_of(self._fleet.home, name)
 
-    def hurt(self, name: str, number: signal.Signals, *, alone: bool = False) -> Loss:
-        """The node with all its processes, as if its machine were lost; `alone`: only its first one."""
+    def aim(self, name: str, *, alone: bool = False) -> Loss:
+        """At the node with all its processes, as if its machine were lost; `alone`: at its first one only."""
         pid = self.pid_of(name)
         if pid is None:
             raise ServiceError(f"{name} does not run")
-        hurt = [psutil.Process(pid)] if alone else self.family(name)
-        at = time.monotonic()
-        send(hurt, number)
-        return Loss(name, pid, at, tuple(hurt))
+        aimed_at = [psutil.Process(pid)] if alone else self.family(name)
+        return Loss(name, pid, time.monotonic(), tuple(aimed_at))
+
+    def send(self, loss: Loss, number: signal.Signals) -> None:
+        """To those that are still there; a number that went to another process is spared."""
+        for process in loss.processes:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if process.is_running():
+                    os.kill(process.pid, number)
 
     def is_noticed(self, loss: Loss, nodes: Nodes) -> bool:
         """Somebody has declared it dead, or started it anew already."""
@@ -85,11 +90,3 @@ class Victims:
             if not self.is_well(name, nodes)
             or (kind == "service" and not (name in nodes and nodes[name].state == "alive"))
         ]
-
-
-def send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    """To those that are still there; a number that went to another process is spared."""
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if process.is_running():
-                os.kill(process.pid, number)

@@ -37,11 +37,14 @@ class PretendedFleet:
     def sleep(self, seconds):
         self.time += seconds
 
-    def hurt(self, name, number):
-        self.blows.append((round(self.time, 1), name, number))
-        self.hurt_at[name] = self.time
-        self.most_down = max(self.most_down, len(self.ailing(None)))
+    def aim(self, name):
         return Loss(name, 1, self.time)
+
+    def send(self, loss, number):
+        self.blows.append((round(self.time, 1), loss.name, number))
+        if number != signal.SIGCONT:
+            self.hurt_at[loss.name] = self.time
+        self.most_down = max(self.most_down, len(self.ailing(None)))
 
     def is_noticed(self, loss, nodes):
         return self.time - loss.at >= self.noticed
@@ -112,7 +115,7 @@ def test_one_that_stands_still_for_a_short_while_comes_back_by_itself():
 
     assert storm.rage([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=4.0)]) is True
 
-    assert fleet.blows == [(0.0, "gateway-1", signal.SIGSTOP)]
+    assert fleet.blows == [(0.0, "gateway-1", signal.SIGSTOP), (4.0, "gateway-1", signal.SIGCONT)]
     ordeal = storm.ordeals[0]
     assert (ordeal.noticed_seconds, ordeal.is_replaced) == (None, False)
     assert ordeal.revived_seconds == pytest.approx(5.0, abs=0.3), "it had a second to settle"
@@ -125,7 +128,26 @@ def test_one_that_was_replaced_while_it_stood_still_is_woken_all_the_same():
     assert storm.rage([Strike(1, "monitor-1", "freeze", 0.0, hold_seconds=12.0)]) is True
 
     assert storm.ordeals[0].revived_seconds == pytest.approx(5.0, abs=0.2)
+    assert [blow[1:] for blow in fleet.blows[1:]] == [("monitor-1", signal.SIGCONT)]
     assert fleet.time >= 12.0
+
+
+@pytest.mark.parametrize("sent", [0, 1], ids=["before it was frozen", "when it was frozen"])
+def test_one_that_is_frozen_when_an_interrupt_comes_is_woken(sent):
+    fleet = PretendedFleet()
+    send = fleet.send
+
+    def interrupted(loss, number):
+        fleet.send = send
+        if sent:
+            send(loss, number)
+        raise KeyboardInterrupt
+
+    fleet.send = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        storm_over(fleet).rage([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=12.0)])
+
+    assert fleet.blows[sent:] == [(0.0, "gateway-1", signal.SIGCONT)]
 
 
 def test_who_hears_of_it_hears_of_every_blow_notice_and_return():

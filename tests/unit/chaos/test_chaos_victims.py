@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from kopitiam.chaos.victims import Victims, send
+from kopitiam.chaos.victims import Loss, Victims
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.contracts.nodes import NodeRecord
@@ -55,6 +55,12 @@ def until(is_so):
         time.sleep(0.02)
 
 
+def hurt(victims, number, *, alone=False):
+    loss = victims.aim("pipeline-1", alone=alone)
+    victims.send(loss, number)
+    return loss
+
+
 def known(state, pid):
     return {"pipeline-1": NodeRecord("pipeline-1", "pipeline", pid, None, state, 0.0, 1)}
 
@@ -62,7 +68,7 @@ def known(state, pid):
 def test_a_node_is_killed_with_all_its_processes(fleet, node):
     victims = Victims(fleet)
     family = victims.family("pipeline-1")
-    loss = victims.hurt("pipeline-1", signal.SIGKILL)
+    loss = hurt(victims, signal.SIGKILL)
     assert loss.pid == node.pid
     until(lambda: all(condition(process) == "gone" for process in family))
     assert victims.pid_of("pipeline-1") is None
@@ -71,7 +77,7 @@ def test_a_node_is_killed_with_all_its_processes(fleet, node):
 def test_alone_means_that_its_children_are_spared(fleet, node):
     victims = Victims(fleet)
     child = next(each for each in victims.family("pipeline-1") if each.pid != node.pid)
-    loss = victims.hurt("pipeline-1", signal.SIGKILL, alone=True)
+    loss = hurt(victims, signal.SIGKILL, alone=True)
     assert [process.pid for process in loss.processes] == [node.pid]
     until(lambda: victims.pid_of("pipeline-1") is None)
     assert condition(child) == "running"
@@ -81,16 +87,16 @@ def test_a_frozen_one_is_not_well_and_is_when_it_was_woken(fleet, node):
     victims = Victims(fleet)
     nodes = known("alive", node.pid)
     assert victims.is_well("pipeline-1", nodes)
-    victims.hurt("pipeline-1", signal.SIGSTOP)
+    hurt(victims, signal.SIGSTOP)
     until(lambda: not victims.is_well("pipeline-1", nodes))
     assert victims.pid_of("pipeline-1") == node.pid
-    victims.hurt("pipeline-1", signal.SIGCONT)
+    hurt(victims, signal.SIGCONT)
     until(lambda: victims.is_well("pipeline-1", nodes))
 
 
 def test_it_is_noticed_when_it_is_declared_dead_or_a_new_process_stands_for_it(fleet, node):
     victims = Victims(fleet)
-    loss = victims.hurt("pipeline-1", signal.SIGKILL)
+    loss = hurt(victims, signal.SIGKILL)
     assert not victims.is_noticed(loss, known("alive", node.pid))
     assert not victims.is_noticed(loss, {})
     assert victims.is_noticed(loss, known("dead", node.pid))
@@ -101,7 +107,7 @@ def test_it_is_noticed_when_it_is_declared_dead_or_a_new_process_stands_for_it(f
 
 def test_it_is_replaced_when_the_new_process_has_said_that_it_lives(fleet, node):
     victims = Victims(fleet)
-    loss = victims.hurt("pipeline-1", signal.SIGKILL)
+    loss = hurt(victims, signal.SIGKILL)
     until(lambda: victims.pid_of("pipeline-1") is None)
     assert not victims.is_replaced(loss, known("alive", node.pid))
     new = start(fleet)
@@ -112,7 +118,7 @@ def test_it_is_replaced_when_the_new_process_has_said_that_it_lives(fleet, node)
 
 def test_one_that_does_not_run_cannot_be_hurt(fleet):
     with pytest.raises(ServiceError, match="gateway-1 does not run"):
-        Victims(fleet).hurt("gateway-1", signal.SIGKILL)
+        Victims(fleet).aim("gateway-1")
 
 
 def test_all_that_are_not_well_are_ailing(fleet, node):
@@ -124,6 +130,6 @@ def test_a_number_that_went_to_another_process_is_spared(fleet):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
         old = psutil.Process(other.pid)
         old._ident = (other.pid, 1.0)  # as if it had been another one
-        send([old], signal.SIGKILL)
+        Victims(fleet).send(Loss("pipeline-1", old.pid, 0.0, (old,)), signal.SIGKILL)
         assert other.poll() is None
         other.kill()

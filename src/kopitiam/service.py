@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -56,7 +56,8 @@ def service(settings: Settings, session: Future[SparkSession], scratch: Path) ->
         checkpoint = Home(settings.home).checkpoint(PIPELINE, shards)
         workplace = Workplace(session, scratch, checkpoint)
         worker = Worker(pipeline_node(settings, shards, registry, bus, fence=fence, workplace=workplace))
-        coordinator = Coordinator(registry, bus, _enlisted(registry, LEADER))
+        leader = _enlisted(registry, LEADER)
+        coordinator = Coordinator(registry, bus, leader)
         stopping, trouble = threading.Event(), Future[None]()
         tidying = functools.partial(keep_tidy, gateway, stopping)
         stop = [stopping.set, worker.stop, coordinator.stop]
@@ -65,8 +66,9 @@ def service(settings: Settings, session: Future[SparkSession], scratch: Path) ->
                 working(worker.work, coordinator.run, tidying, stop=stop, trouble=trouble),
                 serving(gateway) as url,
             ):
-                registry.report_node(_node(GATEWAY, "gateway", url, fence.epoch))
-                registry.report_node(_node(PIPELINE, "pipeline", None, fence.epoch))
+                registry.report_node(_node(_enlisted(registry, GATEWAY), "gateway", url))
+                registry.report_node(_node(fence, "pipeline"))
+                registry.report_node(replace(_node(leader, "monitor"), leader=True))
                 yield Service(url, registry, trouble)
         finally:
             close_gateway(gateway)
@@ -77,5 +79,5 @@ def _enlisted(registry: RegistryPort, name: str) -> Fence:
     return Fence(name, registry.enlist(name, uuid.uuid4().hex, _FOR_EVER_SECONDS))
 
 
-def _node(name: str, kind: NodeKind, url: str | None, epoch: int) -> NodeRecord:
-    return NodeRecord(name, kind, os.getpid(), url, "alive", time.time(), epoch)
+def _node(fence: Fence, kind: NodeKind, url: str | None = None) -> NodeRecord:
+    return NodeRecord(fence.name, kind, os.getpid(), url, "alive", time.time(), fence.epoch)

@@ -3,21 +3,20 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from kopitiam.cli.columns import in_columns
 from kopitiam.cli.options import Config, Json
+from kopitiam.cli.status_view import moment
 
 if TYPE_CHECKING:
     from kopitiam.fleet.status import NodeStatus
 
 cluster_app = typer.Typer(help="Bring a whole fleet up or down on this machine.", no_args_is_help=True)
-_WIDTH_OF_FILES = 160
 _COLORS = {"alive": "green", "starting": "yellow", "dead": "red", "stopped": "dim"}
 
 
@@ -84,24 +83,30 @@ def status(config: Config = None, as_json: Json = False) -> None:
 
 def show(nodes: "Sequence[NodeStatus]") -> None:
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_OF_FILES)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("name", "kind", "state", "since"):
-        table.add_column(title, no_wrap=True)
-    for title in ("epoch", "pid", "memory"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("url", overflow="fold")
-    for node in nodes:
-        state = f"[{_COLORS[node.state]}]{node.state}{', leads' if node.leader else ''}[/]"
-        since = f"{datetime.fromtimestamp(node.since).astimezone():%Y-%m-%d %H:%M:%S}" if node.since else ""
-        memory = f"{node.memory_bytes / 1e6:,.0f} MB" if node.memory_bytes else ""
-        cells = (node.epoch or "", node.pid or "", memory, node.url or "")
-        table.add_row(node.name, node.kind, state, since, *map(str, cells))
-    console.print(table)
+    titles = ("name", "kind", "state", "since", "epoch", "pid", "memory", "url")
+    for line in in_columns(console, titles, [_cells(node) for node in nodes], figures={4, 5, 6}):
+        for state, color in _COLORS.items():
+            line.highlight_words([state], color)
+        console.print(line, soft_wrap=True)
     for node in nodes:
         if node.alarm:
             console.print(f"{node.name}: {node.alarm}", style="red", highlight=False, markup=False)
+
+
+def _cells(node: "NodeStatus") -> tuple[str, ...]:
+    state = f"{node.state}, leads" if node.leader else node.state
+    since = moment(node.since) if node.since else ""
+    memory = f"{node.memory_bytes / 1e6:,.0f} MB" if node.memory_bytes else ""
+    return (
+        node.name,
+        node.kind,
+        state,
+        since,
+        str(node.epoch or ""),
+        str(node.pid or ""),
+        memory,
+        node.url or "",
+    )
 
 
 def _tell(nodes: "Sequence[NodeStatus]", as_json: bool) -> None:

@@ -5,6 +5,7 @@ set -euo pipefail
 
 executor() {
   local options=() name
+  cd /tmp  # its own: the working folder of the image is the home that all share
   for name in $(compgen -e SPARK_JAVA_OPT_ | sort --version-sort); do
     options+=("${!name}")
   done

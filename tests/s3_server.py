@@ -1,18 +1,18 @@
 """A private S3 server for tests, in a process of its own; each test gets a bucket of its own."""
 
 import itertools
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
 from pyarrow import fs
 from pydantic import SecretStr
 
+from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.config import StorageSection
 
 PATIENCE_SECONDS = 30
@@ -67,9 +67,7 @@ class S3Server:
 @contextmanager
 def private_s3() -> Iterator[S3Server]:
     """Runs while the block lasts."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -277,7 +277,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(410, "over", f"run {run.run} is {run.state}")
         match what:
             case "rejected":
-                table.rejected_csv = body
+                later = parse_qs(urlsplit(self.path).query)["part"] != ["0"]
+                table.rejected_csv = table.rejected_csv + body.partition(b"\n")[2] if later else body
                 return 204, b""
             case "end":
                 return self._end(run, name, table, End.model_validate_json(body))

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
@@ -15,12 +14,15 @@ from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.registry_address import RegistryAddress
 from kopitiam.storage.open import hadoop_conf, open_storage
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @dataclass(frozen=True)
 class Workplace:
     """What a pipeline works with on its machine."""
 
-    session: Future[SparkSession]
+    session: "Future[SparkSession]"
     scratch: Path
     checkpoint: Path
 

@@ -5,8 +5,7 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from kopitiam.client.client import Client
 from kopitiam.contracts.config import Settings
@@ -16,10 +15,13 @@ from kopitiam.registry.port import RegistryPort
 from kopitiam.service import service
 from kopitiam.storage.open import passing_storage
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @contextlib.contextmanager
 def private_service(
-    settings: Settings, session: Future[SparkSession], home: Path, scratch: Path
+    settings: Settings, session: "Future[SparkSession]", home: Path, scratch: Path
 ) -> Iterator[Client]:
     token = secrets.token_urlsafe()
     private = settings.privately(home, token)

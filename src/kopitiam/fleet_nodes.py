@@ -4,9 +4,10 @@ import contextlib
 import functools
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +19,18 @@ from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.messages import NodeKind
+from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.readiness import ready_mark
+from kopitiam.fleet.records import read_record
 from kopitiam.fleet.roster import Roster
+from kopitiam.fleet.services import find_service
+from kopitiam.fleet.services.addresses import without_credentials
 from kopitiam.landing.layout import Home
 from kopitiam.landing.ownership import shared
 from kopitiam.registry.port import RegistryPort
 from kopitiam.registry.registry import open_registry
 from kopitiam.supervision.membership import Membership, Place
+from kopitiam.supervision.services import ServiceWatch, Whereabouts
 from kopitiam.working import fail, working
 
 if TYPE_CHECKING:
@@ -40,6 +46,7 @@ class Member:
     bus: BusPort
     membership: Membership
     trouble: "Future[None]"  # done when this node can work no more, with the reason
+    port: socket.socket | None  # of a gateway
 
 
 @contextlib.contextmanager
@@ -55,11 +62,12 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
         shared(settings.home),
         contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
         contextlib.closing(open_bus(settings.bus.url)) as bus,
+        _port(settings, kind) as port,
     ):
         place = Place(name, kind, registry, bus, settings.monitor)
         membership = Membership(place, functools.partial(fail, trouble))
         try:
-            yield Member(settings, registry, bus, membership, trouble)
+            yield Member(settings, registry, bus, membership, trouble, port)
         except Exception:
             membership.fall()
             raise
@@ -69,17 +77,32 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
         membership.leave()
 
 
+@contextlib.contextmanager
+def _port(settings: Settings, kind: NodeKind) -> Iterator[socket.socket | None]:
+    """Had before the place is taken: a gateway that cannot serve must not send one away that does."""
+    if kind != "gateway":
+        yield None
+        return
+    from kopitiam.gateway.server import listen  # noqa: PLC0415
+
+    with contextlib.closing(listen(settings.gateway)) as bound:
+        yield bound
+
+
 def run_gateway(node: Member) -> None:
     """Until there is trouble, which is raised."""
     from kopitiam.gateway.app import close_gateway, open_gateway  # noqa: PLC0415 - each kind loads its own
     from kopitiam.gateway.janitor import keep_tidy  # noqa: PLC0415
     from kopitiam.gateway.server import serving  # noqa: PLC0415
 
-    gateway = open_gateway(node.membership.fence.name, node.settings, node.registry, node.bus)
+    gateway = open_gateway(node.membership.fence, node.settings, node.registry, node.bus)
     stopping = threading.Event()
     try:
         tidying = functools.partial(keep_tidy, gateway, stopping)
-        with working(tidying, stop=[stopping.set], trouble=node.trouble), serving(gateway) as url:
+        with (
+            working(tidying, stop=[stopping.set], trouble=node.trouble),
+            serving(gateway, node.port) as url,
+        ):
             node.membership.start(url)
             node.trouble.result()
     finally:
@@ -100,7 +123,9 @@ def run_pipeline(
     with working(worker.work, stop=[worker.stop], trouble=node.trouble):
         node.membership.start()
         spark = session.result()
-        ready_mark(node.settings.home, fence.name, os.getpid()).touch()
+        wait([worker.ready, node.trouble], return_when=FIRST_COMPLETED)
+        if worker.ready.done():
+            ready_mark(node.settings.home, fence.name, os.getpid()).touch()
         on = node.settings.spark
         if is_cluster(on.master):
             watch_over(spark, node.trouble, max(LOST_SECONDS, patience_with(on.master, on.patience_seconds)))
@@ -108,9 +133,9 @@ def run_pipeline(
 
 
 def run_monitor(node: Member, config: Path | None) -> None:
-    from kopitiam.supervision.monitor import Monitor, Watch  # noqa: PLC0415
+    from kopitiam.supervision.leadership import Watch  # noqa: PLC0415
+    from kopitiam.supervision.monitor import Monitor  # noqa: PLC0415
     from kopitiam.supervision.reviver import Reviver  # noqa: PLC0415
-    from kopitiam.supervision.services import ServiceWatch  # noqa: PLC0415
 
     place, nodes, pace = node.membership.fence, node.settings.nodes, node.settings.monitor
     roster = Roster(config, node.settings)
@@ -118,6 +143,7 @@ def run_monitor(node: Member, config: Path | None) -> None:
     below = len(nodes.monitors) - nodes.monitors.index(place.name) - 1
     services = ServiceWatch(
         roster.probes,
+        functools.partial(whereabouts, node.settings),
         reviver.revive,
         every_seconds=pace.heartbeat_seconds,
         patience_seconds=below * 3 * pace.heartbeat_seconds,
@@ -127,6 +153,15 @@ def run_monitor(node: Member, config: Path | None) -> None:
     with working(monitor.run, stop=[monitor.stop, reviver.close], trouble=node.trouble):
         node.membership.start()
         node.trouble.result()
+
+
+def whereabouts(settings: Settings, name: str) -> Whereabouts | None:
+    """As `kopi cluster status` shows it; None for one that was stopped: it has no record, and no answer."""
+    service, record = find_service(name, settings), read_record(FleetHome(settings.home), name)
+    if record is None and not service.probe():
+        return None
+    url = service.url()
+    return Whereabouts(record.pid if record else None, without_credentials(url) if url else None)
 
 
 @contextlib.contextmanager
@@ -158,7 +193,7 @@ def take_cores_over(scratch: Path) -> None:
 
 def _checkpoint(home: Path, shards: tuple[int, ...], name: str, epoch: int) -> Path:
     """One for each life: a frozen one may still write to its own. The registry knows where to go on."""
-    mine = Home(home).checkpoint(f"{name}-{epoch}", shards)
-    for old in mine.parent.glob(f"{name}-*"):
+    mine = Home(home).checkpoint(f"{name}.{epoch}", shards)  # no name has a dot in it
+    for old in mine.parent.glob(f"{name}.*"):
         shutil.rmtree(old, ignore_errors=True)
     return mine

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.composition import Workplace, pipeline_node
@@ -31,6 +30,9 @@ from kopitiam.registry.registry import open_registry
 from kopitiam.supervision.coordinator import Coordinator
 from kopitiam.working import working
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _FOR_EVER_SECONDS = 1e9  # nobody but this process can have the home, so no lease need run out
 GATEWAY, PIPELINE, LEADER = "gateway-1", "pipeline-1", "monitor-1"
 
@@ -43,13 +45,14 @@ class Service:
 
 
 @contextlib.contextmanager
-def service(settings: Settings, session: Future[SparkSession], scratch: Path) -> Iterator[Service]:
+def service(settings: Settings, session: "Future[SparkSession]", scratch: Path) -> Iterator[Service]:
     """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again."""
     with (
         contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
         contextlib.closing(MemoryBus()) as bus,
     ):
-        gateway = open_gateway(GATEWAY, settings, registry, bus)
+        front = _enlisted(registry, GATEWAY)
+        gateway = open_gateway(front, settings, registry, bus)
         # Runs that an earlier life took on end with the shards that they began with.
         shards = range(max(settings.pipeline.shards, registry.most_shards()))
         fence = _enlisted(registry, PIPELINE)
@@ -66,7 +69,7 @@ def service(settings: Settings, session: Future[SparkSession], scratch: Path) ->
                 working(worker.work, coordinator.run, tidying, stop=stop, trouble=trouble),
                 serving(gateway) as url,
             ):
-                registry.report_node(_node(_enlisted(registry, GATEWAY), "gateway", url))
+                registry.report_node(_node(front, "gateway", url))
                 registry.report_node(_node(fence, "pipeline"))
                 registry.report_node(replace(_node(leader, "monitor"), leader=True))
                 yield Service(url, registry, trouble)

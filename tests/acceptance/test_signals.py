@@ -15,7 +15,7 @@ from processes import is_alive
 
 KOPI = Path(sys.executable).with_name("kopi")
 START_SECONDS = 120
-END_SECONDS = 10
+END_SECONDS = 30
 
 
 class Analysis:
@@ -118,7 +118,7 @@ def test_a_signal_ends_everything(analysis, number, to_group, moment, code):
 
     found, stdout, stderr = analysis.end()
     poll_until(lambda: not any(map(is_alive, started)), END_SECONDS)
-    assert analysis.processes() == []
+    poll_until(lambda: analysis.processes() == [], END_SECONDS)
     assert list(analysis.temporary.iterdir()) == []
     assert (found, stdout) == (code, "")
     assert "Traceback" not in stderr

@@ -11,6 +11,7 @@ from sales import FEW, FolderClient, answers_in, make_sales
 from services import ANSWER_SECONDS, SMALL_BATCHES, TIDY_SECONDS, Service, until
 
 from kopitiam.verification import verify
+from trees import files_below
 
 CHUNK_ROWS = 400  # a chunk or two of each table: few batches, since each costs its time
 
@@ -33,7 +34,7 @@ def service(tmp_path: Path, addressed: dict[str, str]) -> Iterator[Service]:
 
 
 def files_in(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)) for path in files_below(folder)}
 
 
 def test_a_service_killed_in_a_batch_answers_exactly_from_its_address(

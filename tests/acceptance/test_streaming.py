@@ -190,9 +190,9 @@ def test_a_small_run_is_answered_while_a_large_one_keeps_coming(
     is_enough = threading.Event()
 
     def keep_sending() -> None:
-        """Always something for the pipeline to do, and never a mountain."""
+        """Always a mountain of work before the pipeline."""
         for text in cycle(sales.texts("transactions", 10)):
-            until(lambda: is_enough.is_set() or large.waiting() < 8, ANSWER_SECONDS)
+            until(lambda: is_enough.is_set() or large.waiting() < 60, ANSWER_SECONDS)
             if is_enough.is_set():
                 return
             large.send("transactions", text)
@@ -200,13 +200,14 @@ def test_a_small_run_is_answered_while_a_large_one_keeps_coming(
     with ThreadPoolExecutor(1) as sender:
         sending = sender.submit(keep_sending)
         try:
-            until(lambda: large.waiting() >= 4, ANSWER_SECONDS)
+            until(lambda: large.waiting() >= 50, ANSWER_SECONDS)
             before = len(large.chunks["transactions"])
             small = kopi("submit", sales.folder, "--server", service.url, "--out", tmp_path / "answers")
             assert small.code == 0, small.stderr
             assert answers_in(tmp_path / "answers") == sales.answers
             assert large.status()["state"] == "open"
             assert len(large.chunks["transactions"]) > before
+            assert large.waiting() >= 20, "the small one did not wait for it"
         finally:
             is_enough.set()
         sending.result(ANSWER_SECONDS)
@@ -246,9 +247,10 @@ def test_a_run_ended_by_force_in_the_pipeline_leaves_nothing_and_no_other_run_no
 def test_a_run_whose_client_is_lost_is_ended_and_no_other_run_notices(
     house: Service, sales: Sales, tmp_path: Path
 ) -> None:
-    house.restart(KOPI_GATEWAY__LEASE_SECONDS="3")
-    lost, other = Upload(house, tmp_path / "lost"), Upload(house, tmp_path / "other")
+    house.restart(KOPI_GATEWAY__LEASE_SECONDS="10")
+    lost = Upload(house, tmp_path / "lost")
     lost.send_all(sales, CHUNK_ROWS, ["stores", "transactions"])
+    other = Upload(house, tmp_path / "other")
     other.send_all(sales, CHUNK_ROWS)
 
     def is_ended() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext
-from visits import ANNA, Visit
+from visits import ANNA, BEN, Visit
 
 from acceptance.services import ENVIRONMENT, Service
 from kopitiam.contracts.questions import Questions
@@ -18,7 +18,7 @@ from debian import skip_or_fail  # isort: skip
 
 Rows = list[tuple[str, ...]]
 SETTINGS = {
-    "KOPI_GATEWAY__TOKENS": json.dumps({"anna": ANNA}),
+    "KOPI_GATEWAY__TOKENS": json.dumps({"anna": ANNA, "ben": BEN}),
     "KOPI_PIPELINE__SHARDS": "2",
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # no time spent on the better compiler
 }

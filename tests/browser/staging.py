@@ -4,6 +4,7 @@ import contextlib
 import json
 import sqlite3
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import RunState, new_run_id
 from kopitiam.contracts.tables import TABLES
 from kopitiam.landing.layout import Home
@@ -52,16 +53,28 @@ def shelve_failed(home: Path, label: str, error: str) -> str:
 
 def shelve_long_answer(home: Path, label: str, rows: int) -> str:
     """A run that is done, with so many large purchases and nothing else."""
-    counts = {"1": rows, "2_1": 0, "2_2": 0, "3": 0, "4": 0}
+
+    def write(folder: Path) -> None:
+        MadeAnswers().write(folder)
+        ids, amounts = zip(*map(sale, range(rows)), strict=True)
+        sales = pa.table([pa.array(ids), pa.array(amounts, SCHEMAS["1"].types[1])], SCHEMAS["1"])
+        pq.write_table(sales, folder / "results_query_1.parquet", row_group_size=65_536)
+
+    return _shelve_done(home, label, {"1": rows, "2_1": 0, "2_2": 0, "3": 0, "4": 0}, write)
+
+
+def shelve_answers(home: Path, label: str, made: MadeAnswers) -> str:
+    return _shelve_done(home, label, {name: made.rows(name) for name in ANSWERS}, made.write)
+
+
+def _shelve_done(home: Path, label: str, counts: dict[str, int], write: Callable[[Path], object]) -> str:
     unmatched = {"stores": 0, "menu_items": 0, "users": 0}
     summary = Summary(Questions(), {name: RowCount(0, 0) for name in TABLES}, unmatched, counts, 1.0)
     attempt = new_run_id()
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
         run = _opened(registry, label)
-        folder = MadeAnswers().write(Home(home).attempt(run, attempt))
-        ids, amounts = zip(*map(sale, range(rows)), strict=True)
-        sales = pa.table([pa.array(ids), pa.array(amounts, SCHEMAS["1"].types[1])], SCHEMAS["1"])
-        pq.write_table(sales, folder / "results_query_1.parquet", row_group_size=65_536)
+        folder = Home(home).attempt(run, attempt)
+        write(folder)
         (folder / "summary.json").write_text(json.dumps(summary.to_dict()))
         for state in (RunState.SEALED, RunState.FINAL):
             registry.move(run, state)

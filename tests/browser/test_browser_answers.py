@@ -1,6 +1,8 @@
 """A folder dropped into the page, followed to its answers, and the answers read from the page."""
 
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -10,8 +12,22 @@ from acceptance.services import Service
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.results.ringgit import ringgit
 from kopitiam.verification import expected_answers
+from kopitiam.verification.answers import answer_questions
+from kopitiam.verification.rows import load_tables
 
 Rows = list[tuple[str, ...]]
+MARKUP = "<img src=x onerror=boom()>"
+MADE_OF_TEXT = "() => document.querySelectorAll('img[src=x], [onerror]').length"
+BARS = """chart => [...document.querySelectorAll(`#chart-${chart} path[aria-roledescription=bar]`)]
+    .map(bar => ({...bar.__data__.datum, width: bar.getBBox().width, height: bar.getBBox().height}))"""
+RANKED = """
+SELECT cells[1], row_number() OVER (PARTITION BY store ORDER BY times DESC, customer),
+       coalesce(nullif(cells[2], ''), 'unknown'), times
+FROM answer_4 JOIN (
+    SELECT store, customer, count(*) AS times FROM transactions
+    WHERE year(instant) BETWEEN $first_year AND $last_year GROUP BY ALL
+) USING (store, customer)
+"""
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sept", "Oct", "Nov", "Dec")
 
 
@@ -87,6 +103,41 @@ def test_every_answer_is_drawn_with_its_exact_figures(
     assert {ringgit(tpv) for _, _, tpv in expected["3"]} <= drawn
 
 
+def bars(visit: Visit, chart: str, figure: str, size: str = "width") -> list[dict[str, Any]]:
+    """What each bar stands for; all are drawn to one scale."""
+    drawn: list[dict[str, Any]] = visit.page.evaluate(BARS, chart)
+    most = max(drawn, key=lambda bar: bar[figure])
+    for bar in drawn:
+        assert bar[size] / most[size] == pytest.approx(bar[figure] / most[figure], abs=0.01)
+    return drawn
+
+
+def test_the_bars_stand_for_the_figures_of_the_independent_computation(
+    visit: Visit, done: str, expected: dict[str, Rows], tiny_folder: Path
+) -> None:
+    answer_page(visit, done)
+    amounts = [Decimal(amount) for _, amount in expected["1"]]
+    columns = bars(visit, "q1", "purchases", "height")
+    for column in columns[:-1]:
+        within = [a for a in amounts if column["amount_from"] <= a < column["amount_to"]]
+        assert column["purchases"] == len(within)
+    assert sum(column["purchases"] for column in columns) == len(amounts)
+    for chart, answer, figure in (("q2-best", "2_1", "sellings_qty"), ("q2-profit", "2_2", "profit_sum")):
+        drawn = bars(visit, chart, figure)
+        assert [(bar["year_month_created_at"], bar["item_name"], bar[figure]) for bar in drawn] == [
+            (month, item, float(number)) for month, item, number in expected[answer]
+        ]
+    asked = Questions()
+    with load_tables(tiny_folder) as tables:
+        answer_questions(tables.database, asked)
+        years = {"first_year": asked.first_year, "last_year": asked.last_year}
+        ranked = tables.database.execute(RANKED, years).fetchall()
+    customers = bars(visit, "q4", "purchases")
+    assert len(customers) == len(expected["4"])
+    shown = [(bar["store"], bar["rank"], bar["birthdate"], bar["purchases"]) for bar in customers]
+    assert sorted(shown) == sorted(ranked)
+
+
 def test_files_are_taken_away_without_a_token_in_any_address(
     visit: Visit, done: str, expected: dict[str, Rows]
 ) -> None:
@@ -126,3 +177,31 @@ def test_bad_rows_and_quoted_lines_are_accounted_for(visit: Visit, sound_folder:
     assert shown == {store: ringgit(tpv) for _, store, tpv in expected["3"]}
     rejected = visit.saved(visit.page.get_by_role("button", name="Download all as CSV").click)
     assert rejected.decode().splitlines()[0] == "table,file,line,reason,row"
+
+
+def test_markup_in_names_and_rows_is_text_everywhere(visit: Visit, sound_folder: Path) -> None:
+    (sound_folder / "stores" / "stores.csv").write_text(f"store_id,store_name\n1,{MARKUP}\n2,South\n")
+    (sound_folder / "menu_items" / "menu_items.csv").write_text(f"item_id,item_name\n1,{MARKUP}\n")
+    sales = sound_folder / "transactions" / "transactions_202401.csv"
+    sales.write_text(sales.read_text() + f"b,1,,{MARKUP},2024-02-01 10:00:00\n")
+    file = sales.rename(sales.with_name(f"transactions_{MARKUP}.csv")).name
+
+    visit.enter("#/upload")
+    visit.choose(sound_folder)
+    expect(visit.table("Tables that were recognized")).to_contain_text(file)
+    assert visit.page.evaluate(MADE_OF_TEXT) == 0
+    visit.start(MARKUP)
+    visit.await_state("Done")
+    expect(visit.page.locator("#chart-q4 svg")).to_be_visible(timeout=ANSWER_MS)
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text(MARKUP)
+    expect(visit.page.locator("#chart-q2-best svg")).to_contain_text(MARKUP)
+    visit.page.locator("#chart-q4 path[aria-roledescription=bar]").first.hover()
+    assert visit.rows("Total payment value per store and half-year")[0][0] == MARKUP
+    (rejected,) = visit.rows("Rows that were set aside")
+    assert rejected[0] == f"transactions/{file}"
+    assert MARKUP in rejected[2]
+    assert MARKUP in rejected[3]
+    assert visit.page.evaluate(MADE_OF_TEXT) == 0
+    visit.page.goto(f"{visit.service.url}/#/")
+    expect(visit.page.get_by_role("link", name=MARKUP)).to_be_visible()
+    assert visit.page.evaluate(MADE_OF_TEXT) == 0

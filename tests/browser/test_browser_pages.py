@@ -4,12 +4,13 @@ import time
 
 import pytest
 from playwright.sync_api import Browser, expect
-from staging import sale, shelve_failed, shelve_long_answer, shelve_nodes, shelve_runs
+from staging import sale, shelve_answers, shelve_failed, shelve_long_answer, shelve_nodes, shelve_runs
 from visits import Visit
 
 from acceptance.services import Service
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.results.ringgit import ringgit
+from made_answers import MadeAnswers, sales
 
 MOST_BYTES = 500_000
 GENEROUS_PAINT_MS = 5_000  # about a tenth of it where nothing else runs
@@ -48,6 +49,8 @@ def test_a_wrong_token_is_told_kindly_and_the_right_one_lets_in(visit: Visit) ->
     visit.sign_in("wrong")
     expect(visit.page.locator("#token-flaw")).to_contain_text("not known here")
     expect(visit.page.get_by_label("Token", exact=True)).to_have_value("")
+    visit.sign_in("two words")
+    expect(visit.page.locator("#token-flaw")).to_contain_text("a blank in it")
     visit.sign_in(visit.token)
     expect(visit.page.get_by_role("heading", name="Runs")).to_be_visible()
     expect(visit.page.locator("#signing-in")).to_be_hidden()
@@ -99,6 +102,42 @@ def test_a_hundred_thousand_rows_are_leafed_through_and_searched_on_the_server(
     answered = [request for request in visit.requests if "/results/1/rows" in request.url]
     assert max(len(request.response().body()) for request in answered) < 10_000
     expect(visit.page.locator("#q3")).to_contain_text("No rows to draw")
+
+
+def test_a_second_click_before_the_page_is_there_does_not_go_beyond_it(visit: Visit, long_run: str) -> None:
+    visit.enter(f"#/runs/{long_run}")
+    place, forth = visit.page.locator("#q1 .leaf"), visit.page.locator("#q1").get_by_label("Next page")
+    expect(place).to_contain_text("1–20 of")
+    held = visit.hold("**/results/1/rows?offset=*")
+    forth.dblclick()
+    expect(visit.page.locator("#q1 .paged")).to_have_attribute("aria-busy", "true")
+    held.pop().continue_()
+    expect(place).to_contain_text("21–40 of")
+    assert held == []
+
+
+def test_a_chart_that_shows_not_all_rows_says_so(visit: Visit, service: Service) -> None:
+    customers = [(1, "North", rank, rank, None, 90 - rank, True, False) for rank in range(1, 13)]
+    run = shelve_answers(
+        service.home, "Many customers", MadeAnswers({"1": sales("80", "90"), "4": customers})
+    )
+    visit.enter(f"#/runs/{run}")
+    expect(visit.page.locator("#q4")).to_contain_text("The chart shows 10 of 12 rows.")
+    expect(visit.page.locator("#chart-q1 svg")).to_be_visible()
+    expect(visit.page.locator("#q1")).not_to_contain_text("The chart shows")
+
+
+def test_a_run_that_is_looked_for_says_so(visit: Visit, long_run: str) -> None:
+    visit.enter()
+    held = visit.hold(f"**/runs/{long_run}", f"**/runs/{long_run}/results/charts")
+    visit.page.goto(f"{visit.service.url}/#/runs/{long_run}")
+    expect(visit.page.get_by_role("heading", name="Run", exact=True)).to_be_focused()
+    expect(visit.page.get_by_role("main")).to_contain_text("Looking…")
+    held.pop().continue_()
+    expect(visit.page.get_by_role("heading", name="A hundred thousand")).to_be_focused()
+    expect(visit.page.locator(".notice")).to_have_text("Reading the answers…")
+    held.pop().continue_()
+    expect(visit.page.locator("#chart-q1 svg")).to_be_visible()
 
 
 def test_a_run_that_failed_says_why(visit: Visit, service: Service) -> None:
@@ -162,6 +201,9 @@ def test_the_page_is_used_by_keyboard_and_read_out(visit: Visit) -> None:
     page.get_by_role("link", name="Fleet").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_focused()
+    page.get_by_role("link", name="Skip to the content").press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    assert page.url.endswith("#/fleet")
     unnamed = page.evaluate(UNNAMED)
     assert unnamed == []
     assert page.evaluate("() => [...document.querySelectorAll('table')].every(table => table.caption)")

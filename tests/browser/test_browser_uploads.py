@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
-from visits import Visit
+from visits import BEN, Visit
 
 from acceptance.services import Service
 
@@ -70,6 +70,40 @@ def test_a_gateway_that_dies_is_told_and_the_upload_goes_on_by_itself(
     visit.await_state("Done")
     assert service.outcomes("stored") == service.expected_chunks(run) - 10
     expect(visit.page.locator("main .banner").filter(has_text="Waiting for the gateway")).to_have_count(0)
+
+
+def test_an_upload_that_is_being_sent_is_interrupted_for_no_tab(
+    visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
+) -> None:
+    run = begin(visit, context, tiny_folder, "Two tabs", passing=5)
+    other = Visit(context.new_page(), service)
+    other.enter(f"#/runs/{run}")
+    expect(other.page.locator(".title .badge")).to_have_text("Uploading")
+    expect(other.page.locator("main .banner")).to_have_count(0)
+    for tab in (other, visit):
+        tab.page.bring_to_front()
+        tab.page.goto(f"{service.url}/#/upload")
+        tab.choose(tiny_folder)
+        expect(tab.page.get_by_role("button", name="Start", exact=True)).to_be_visible()
+        expect(tab.page.get_by_role("button", name="Continue where it stopped")).to_have_count(0)
+        expect(tab.page.locator("main .banner")).to_have_count(0)
+    other.require_quiet()
+    service.http.delete(f"/api/v1/runs/{run}")
+
+
+def test_what_one_person_began_is_not_forgotten_by_the_tab_of_another(
+    visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
+) -> None:
+    run = begin(visit, context, tiny_folder, "Anna's", passing=4)
+    ben = Visit(context.new_page(), service, BEN)
+    ben.enter("#/upload")
+    ben.choose(tiny_folder)
+    expect(ben.page.get_by_role("button", name="Start", exact=True)).to_be_visible()
+    assert [request.url for request in ben.requests if run in request.url] == []
+    assert run in ben.page.evaluate("() => localStorage.getItem('kopitiam.uploads')")
+    assert BEN not in str(ben.page.evaluate("() => ({...localStorage})"))
+    ben.require_quiet()
+    service.http.delete(f"/api/v1/runs/{run}")
 
 
 def test_a_run_is_ended_only_after_a_question(
@@ -138,6 +172,8 @@ def test_a_folder_that_cannot_be_sent_is_told_so_before_anything_is(
     expect(visit.page.get_by_role("alert").filter(has_text=flaw)).to_be_visible()
     expect(visit.page.get_by_role("button", name="Start", exact=True)).to_have_count(0)
     assert [request.method for request in visit.requests if request.method != "GET"] == []
+    # The same folder, once it is repaired, is another choice only if nothing is chosen now.
+    expect(visit.page.locator("#folder")).to_have_value("")
 
 
 CUTS = """

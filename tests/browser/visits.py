@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Route, expect
 
 from acceptance.services import Service
 
 ANNA = "anna-7f3c-secret"
+BEN = "ben-91d0-secret"
 ANSWER_MS = 90_000
 
 
@@ -61,6 +62,17 @@ class Visit:
 
     def await_state(self, state: str) -> None:
         expect(self.page.locator(".title .badge")).to_have_text(state, timeout=ANSWER_MS)
+
+    def hold(self, *calls: str) -> list[Route]:
+        """Calls like these wait, in the order in which they came, until somebody lets them go on."""
+        held: list[Route] = []
+
+        def keep(route: Route) -> None:
+            held.append(route)
+
+        for call in calls:
+            self.page.route(call, keep)
+        return held
 
     def table(self, caption: str) -> Locator:
         return self.page.get_by_role("table", name=caption, exact=True)

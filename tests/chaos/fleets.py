@@ -33,7 +33,7 @@ from kopitiam.registry.registry import Registry, connect_registry
 KOPI = Path(sys.executable).with_name("kopi")
 BEAT_SECONDS, TIMEOUT_SECONDS = 1, 6
 PATIENCE_SECONDS = 120.0
-_COMMAND_SECONDS = 180
+_COMMAND_SECONDS = 420
 _LOOK_SECONDS = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
 _CONFIG = """\
@@ -287,7 +287,9 @@ class Fleet:
         )
 
     def _rewrite(self, text: str) -> None:
-        self.config.write_text(text)
+        beside = self.config.with_suffix(".new")
+        beside.write_text(text)
+        beside.replace(self.config)  # half of it would be other settings
         for known in ("kinds", "settings", "victims"):
             vars(self).pop(known, None)
 

@@ -17,11 +17,12 @@ from kopitiam.chaos.victims import Loss
 from kopitiam.chaos.witness import Witness
 from kopitiam.client.client import Client
 from kopitiam.landing.ownership import owned
+from trees import paths_below
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 NODES = ("gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3")
 VICTIMS = NODES if IS_FULL else ("gateway-1", "pipeline-1", "monitor-3")
-LEAVING_SECONDS = 10
+LEAVING_SECONDS = 20
 LONG_ENOUGH_TO_REVIVE = TIMEOUT_SECONDS + 3 * BEAT_SECONDS
 TIDY_SECONDS = 30
 
@@ -43,7 +44,9 @@ def test_an_upload_outlives_every_node_that_is_killed_meanwhile(
     fleet.tell(f"answered meanwhile: {len(runs)} runs")
     lives = {name: len(witness.pids(name)) for name in NODES}
     assert lives == {name: 2 if name in VICTIMS else 1 for name in NODES}, fleet.story()
-    assert witness.leaders() == ["monitor-3", "monitor-2", "monitor-3"], fleet.story()
+    first, *between, last = witness.leaders()
+    assert (first, last) == ("monitor-3", "monitor-3"), fleet.story()
+    assert between, "somebody led while the leader was dead"
     assert fleet.leaders() == ["monitor-3"], fleet.story()
     assert witness.flaws() == []
 
@@ -97,7 +100,7 @@ def test_runs_that_are_cancelled_while_the_pipeline_is_away_are_never_processed(
 ) -> None:
     loss = tell_to_leave(fleet, "pipeline-1")
     with Client(fleet.url) as client:
-        one, *others = [client.submit(small_folder).id for _ in range(3)]
+        one, *others = runs = [client.submit(small_folder).id for _ in range(3)]
     cancel = ("--server", fleet.url, "--json")
     assert fleet.kopi("cancel", one, *cancel)["state"] == "ended"
     ended = fleet.kopi("cancel", "--all", *cancel)
@@ -109,9 +112,11 @@ def test_runs_that_are_cancelled_while_the_pipeline_is_away_are_never_processed(
 
     fleet.submit(small_folder, tmp_path / "answers")
     check_answers(small_folder, tmp_path / "answers")
-    assert [fleet.processed(run) for run in (one, *others)] == [0, 0, 0]
+    assert [fleet.processed(run) for run in runs] == [0, 0, 0]
     took = fleet.wait(
-        lambda: not any(list(fleet.home.rglob(f"*{run}*")) for run in (one, *others)), "tidy", TIDY_SECONDS
+        lambda: not [path for path in paths_below(fleet.home) if any(run in path.name for run in runs)],
+        "tidy",
+        TIDY_SECONDS,
     )
     fleet.tell(f"pipeline-1: answers again; tidy after another {took:.1f} s")
 

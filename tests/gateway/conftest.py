@@ -1,4 +1,4 @@
-"""One gateway that most tests share, others as a test wants them, and PostgreSQL for those that need it."""
+"""One gateway that most tests share, others as a test wants them, and services for those that need them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ import pytest
 from gateway_client import GatewayClient
 from gateways import GatewayProcess, Served, served
 
-from contract.conftest import postgresql, postgresql_url  # noqa: F401 - fixtures
+from contract.conftest import postgresql, postgresql_url, rabbitmq  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")

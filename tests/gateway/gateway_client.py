@@ -19,6 +19,7 @@ from kopitiam.contracts.api import CSV, PARQUET
 from kopitiam.contracts.tables import TABLES, Kind
 from kopitiam.landing.layout import Home
 from kopitiam.landing.writer import encode
+from trees import files_below
 
 T = TypeVar("T")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -132,10 +133,10 @@ class GatewayClient:
         return self.home.chunk(run, table, shard, number)
 
     def incoming(self) -> list[Path]:
-        return [path for path in self.home.incoming.rglob("*") if path.is_file()]
+        return list(files_below(self.home.incoming))
 
     def files_of(self, run: str) -> list[Path]:
-        return [path for path in self.home.path.rglob("*") if path.is_file() and run in str(path)]
+        return [path for path in files_below(self.home.path) if run in str(path)]
 
 
 def chunk_path(run: str, number: int | str = 0, table: str = "users") -> str:

@@ -12,7 +12,7 @@ from kopitiam.contracts.config import load_settings
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.janitor import keep_tidy
 from kopitiam.gateway.server import GatewayServer, address, listen
-from kopitiam.registry import open_registry
+from kopitiam.registry import Fence, open_registry
 
 
 def main(name: str) -> None:
@@ -21,11 +21,11 @@ def main(name: str) -> None:
         closing(open_registry(settings.registry.url, settings.home)) as registry,
         closing(MemoryBus()) as bus,
     ):
-        gateway = open_gateway(name, settings, registry, bus)
+        gateway = open_gateway(Fence(name, 1), settings, registry, bus)
         janitor = threading.Thread(target=keep_tidy, args=(gateway, stopping))
         janitor.start()
         try:
-            bound = listen(gateway)
+            bound = listen(settings.gateway)
             sys.stdout.write(address(gateway, bound) + "\n")
             sys.stdout.flush()
             GatewayServer(gateway).run([bound])

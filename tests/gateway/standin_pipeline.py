@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 
 from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalWanted
 from kopitiam.contracts.questions import ANSWERS, Questions
@@ -11,7 +12,7 @@ from kopitiam.results.forms import SUMMARY_FILE, form_name
 from kopitiam.results.summary import Coverage, Summary
 from made_answers import small_answers
 
-SUMMARY = Summary(Questions(), {}, {}, {}, seconds=1.0, coverage=Coverage(0, 0, None))
+SUMMARY = Summary(Questions(), {}, {}, {}, seconds=1.0)
 
 
 @contextmanager
@@ -25,16 +26,18 @@ def answering(gateway: Gateway, are_real: bool = False) -> Iterator[list[str]]:
         attempt = f"attempt{len(asked)}"
         folder = gateway.home.provisional(message.run, attempt)
         folder.mkdir(parents=True)
-        for form in ("csv", "json", "parquet"):
-            for answer in ANSWERS.values():
+        account = gateway.registry.account(message.run)
+        coverage = Coverage.of(account.processed, account.figures.tables)
+        head = json.dumps({"attempt": attempt, "provisional": True, "coverage": asdict(coverage)})
+        for answer in ANSWERS.values():
+            for form in ("csv", "parquet"):
                 (folder / form_name(answer, form)).write_text(attempt)
-        (folder / SUMMARY_FILE).write_text(attempt)
+            (folder / form_name(answer, "json")).write_text(f'{head[:-1]}, "rows": [\n]}}\n')
+        said = replace(SUMMARY, coverage=coverage).to_dict()
+        (folder / SUMMARY_FILE).write_text(json.dumps(said | {"attempt": attempt}))
         if are_real:
             small_answers().write(folder)
-            (folder / SUMMARY_FILE).write_text(json.dumps(SUMMARY.to_dict()))
-        progress = gateway.registry.progress(message.run)
-        rows = sum(volume.rows for shards in progress.values() for volume in shards.values())
-        gateway.registry.publish_provisional(message.run, attempt, {"processed": rows})
+        gateway.registry.publish_provisional(message.run, attempt, asdict(coverage))
 
     subscription = gateway.bus.consume(PROVISIONAL_QUEUE, provide)
     try:

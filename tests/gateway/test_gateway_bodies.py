@@ -84,6 +84,28 @@ def test_rows_that_the_client_set_aside_are_listed_with_the_others(client: Gatew
     assert [(row["table"], row["row"]) for row in rows] == [("stores", "last"), ("users", "bad,")]
 
 
+def test_rows_set_aside_may_come_in_parts_and_the_last_set_counts(client: GatewayClient, run: str) -> None:
+    place = f"/api/v1/runs/{run}/tables/stores/rejected"
+
+    def put(part: int, parts: int, row: str) -> int:
+        content = f"table,file,line,reason,row\nstores,s.csv,2,bad,{row}\n"
+        query = {"part": part, "parts": parts}
+        return client.http.put(
+            place, content=content, headers={"Content-Type": CSV}, params=query
+        ).status_code
+
+    def listed() -> list[str]:
+        text = client.http.get(f"/api/v1/runs/{run}/rejected.csv").text
+        return [row["row"] for row in csv.DictReader(io.StringIO(text))]
+
+    assert [put(part, 12, str(part)) for part in reversed(range(12))] == [204] * 12
+    assert listed() == [str(part) for part in range(12)]
+    assert len(client.http.get(f"/api/v1/runs/{run}/rejected").json()["rows"]) == 12
+    assert [put(part, 2, f"again {part}") for part in range(2)] == [204] * 2
+    assert listed() == ["again 0", "again 1"]
+    assert {put(2, 2, "none"), put(-1, 2, "none"), put(0, 10**9, "none")} == {422}
+
+
 def test_only_csv_of_a_sensible_size_is_taken_as_rows_set_aside(client: GatewayClient, run: str) -> None:
     place = f"/api/v1/runs/{run}/tables/stores/rejected"
     assert client.http.put(place, content=b"x", headers={"Content-Type": PARQUET}).status_code == 415

@@ -66,9 +66,16 @@ def test_an_end_that_comes_too_early_names_what_is_missing(client: GatewayClient
     assert response.status_code == 409
     problem = response.json()
     assert (problem["error"], problem["missing"], problem["extra"]) == ("incomplete", [[2, 3], [5, 6]], [])
+    assert problem["missing_numbers"] == [2, 3, 5, 6]
     assert (problem["chunks"], problem["rows"]) == (3, 30)
     assert (problem["expected_chunks"], problem["expected_rows"]) == (7, 70)
     assert not client.status(run)["tables"]["users"]["sealed"]
+
+
+def test_of_very_many_missing_chunks_only_the_first_are_spelled_out(client: GatewayClient, run: str) -> None:
+    problem = client.end(run, chunks=9_999_999, rows=1).json()
+    assert problem["missing"] == [[0, 9_999_998]]
+    assert problem["missing_numbers"] == list(range(1000))
 
 
 def test_an_end_with_too_few_chunks_names_what_is_extra(client: GatewayClient, run: str) -> None:
@@ -90,7 +97,8 @@ def test_an_end_may_be_repeated_but_not_changed(client: GatewayClient, run: str)
     client.put(run)
     for _ in range(2):
         response = client.end(run, chunks=1, rows=10, rejected=3)
-        assert (response.status_code, response.json()) == (200, {"table": "users", "state": "open"})
+        sealed = {"table": "users", "sealed": True, "state": "open"}
+        assert (response.status_code, response.json()) == (200, sealed)
     other = client.end(run, chunks=1, rows=9)
     assert (other.status_code, other.json()["error"]) == (409, "conflict")
     table = client.status(run)["tables"]["users"]
@@ -134,7 +142,7 @@ def test_a_run_is_sealed_with_its_last_table(client: GatewayClient, run: str) ->
         is_fed = table == "transactions"
         response = client.end(run, table, 1 if is_fed else 0, 10 if is_fed else 0)
         expected = "sealed" if table == list(TABLES)[-1] else "open"
-        assert response.json() == {"table": table, "state": expected}
+        assert response.json() == {"table": table, "sealed": True, "state": expected}
     assert client.status(run)["state"] == "sealed"
     late = client.put(run, 1, table="transactions")
     assert (late.status_code, late.json()["error"]) == (410, "over")

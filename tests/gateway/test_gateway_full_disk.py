@@ -1,6 +1,5 @@
 """A disk without room: clients are told to come back, and are served when there is room again."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,37 +7,13 @@ import pytest
 from gateway_client import parquet_of
 from gateways import served
 
-from debian import skip_or_fail
-
-ROOM_BYTES = 8 << 20
+from full_disk import fill, mounted
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "kopitiam-test", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        skip_or_fail("there is no mount here")
-    if mounted.returncode:
-        skip_or_fail(f"no disk of its own: {mounted.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "disk") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(file: Path) -> None:
-    with file.open("wb", buffering=0) as ballast, pytest.raises(OSError, match="No space left"):
-        for size in (1 << 16, 1 << 10, 1):
-            try:
-                while True:
-                    ballast.write(bytes(size))
-            except OSError:
-                if size == 1:
-                    raise
 
 
 def test_a_full_disk_is_told_and_the_gateway_goes_on_when_there_is_room(small_disk: Path) -> None:

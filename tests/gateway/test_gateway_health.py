@@ -58,9 +58,9 @@ def test_a_gateway_is_not_ready_while_its_postgresql_is_away(start, postgresql, 
 
 
 def test_a_gateway_that_cannot_write_is_not_ready_and_tells_clients_to_come_back(serve) -> None:
-    client = serve().client
+    served = serve()
+    client, folder = served.client, served.gateway.incoming
     run = client.open_run()
-    folder = client.home.incoming / "gateway-1"
     shutil.rmtree(folder)
     folder.write_text("in the way")
     for response in (client.http.get("/readyz"), client.put(run)):
@@ -164,5 +164,5 @@ def test_events_end_when_the_run_is_forgotten(shared, run: str) -> None:
 
 def test_small_answers_are_not_held_back_by_nagle(shared: Served) -> None:
     """asyncio turns it off only for sockets that say they are TCP; with it on, every call took 40 ms more."""
-    with closing(listen(shared.gateway)) as bound:
+    with closing(listen(shared.gateway.settings.gateway)) as bound:
         assert bound.proto == socket.IPPROTO_TCP

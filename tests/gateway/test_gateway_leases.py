@@ -46,21 +46,22 @@ def tidied(gateway: Gateway) -> Iterator[None]:
 
 @pytest.mark.usefixtures("often")
 def test_a_client_that_is_lost_loses_its_run_and_nobody_elses(serve) -> None:
-    served = serve(lease_seconds=1)
+    served = serve(lease_seconds=5)
     client = served.client
     client.put(client.open_run())  # the first body waits for the examiners to start
     with tidied(served.gateway):
-        lost, alive, sealed = (client.open_run(label=label) for label in ("lost", "alive", "sealed"))
+        sealed = client.open_run(label="sealed")
+        client.seal(sealed)
+        lost, alive = (client.open_run(label=label) for label in ("lost", "alive"))
         for run in (lost, alive):
             assert client.put(run).status_code == 201
-        client.seal(sealed)
 
-        def is_over() -> bool:
+        def is_gone() -> bool:
             client.http.get(f"/api/v1/runs/{alive}/tables/users/chunks")  # any call shows that a client lives
-            return served.gateway.registry.get_run(lost).state is RunState.ENDED
+            is_over = served.gateway.registry.get_run(lost).state is RunState.ENDED
+            return is_over and client.files_of(lost) == []
 
-        eventually(is_over)
-        eventually(lambda: client.files_of(lost) == [])
+        eventually(is_gone, 60)
         late = client.put(lost, 1)
         assert (late.status_code, late.json()["error"]) == (410, "over")
         assert client.status(lost)["error"] == "client lost for longer than its lease"
@@ -72,7 +73,7 @@ def test_a_client_that_is_lost_loses_its_run_and_nobody_elses(serve) -> None:
 
 @pytest.mark.usefixtures("often")
 def test_a_body_that_comes_slowly_keeps_its_run_alive(serve) -> None:
-    served = serve(lease_seconds=1)
+    served = serve(lease_seconds=3)
     client, body = served.client, parquet_of("users", 2000)
     with tidied(served.gateway):
         run, other = client.open_run(), client.open_run()
@@ -86,7 +87,7 @@ def test_a_body_that_comes_slowly_keeps_its_run_alive(serve) -> None:
             return served.gateway.registry.get_run(other).state is RunState.ENDED
 
         begun = time.monotonic()
-        eventually(lambda: other_is_over() and time.monotonic() > begun + 2)
+        eventually(lambda: other_is_over() and time.monotonic() > begun + 4, 60)
         upload.send(body[position:])
         assert upload.answer()[0] == 201
         upload.close()

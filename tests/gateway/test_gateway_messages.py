@@ -1,13 +1,16 @@
 """What a gateway tells the other nodes, what it asks of a pipeline, and how it shows their progress."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
 from gateway_client import eventually
 from gateways import Served
 from standin_pipeline import answering
 
+from kopitiam.contracts.api import ATTEMPT_HEADER
 from kopitiam.contracts.batches import Batch, Processed
 from kopitiam.contracts.messages import (
     END_TOPICS,
@@ -20,6 +23,9 @@ from kopitiam.contracts.messages import (
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.stages import BEFORE_BARRIER, BEHIND_BARRIER
 from kopitiam.gateway import provisional
+from kopitiam.gateway.routes import runs
+from kopitiam.landing.layout import KEYS
+from kopitiam.pipeline.reporting import report_answers
 
 SHARDS = 3
 
@@ -61,6 +67,7 @@ def test_every_shard_is_told_its_end_and_every_node_of_a_force_end(served: Serve
             client.put(run, number)
         assert client.end(run, chunks=3, rows=30).status_code == 409  # nobody is told of that
         assert client.end(run, chunks=2, rows=20).status_code == 200
+        eventually(lambda: messages)  # or a broadcast might overtake it
         client.cancel(run)
         client.cancel(run)
         eventually(lambda: len(messages) == 2)
@@ -96,13 +103,28 @@ def test_the_stages_show_what_each_shard_expects_and_has_processed(served: Serve
     assert stages["server_results"] == {"0": {"expected": 1, "processed": 0, "rows": 0}}
 
 
+def test_who_watches_a_run_hears_of_its_end_at_once(served: Served, monkeypatch) -> None:
+    monkeypatch.setattr(runs, "_LOOK_SECONDS", 600)
+    client, gateway, run = served.client, served.gateway, served.client.open_run()
+    client.seal(run)
+    gateway.registry.open_barrier(run)
+    with client.http.stream("GET", f"/api/v1/runs/{run}/events") as response:
+        events = (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
+        assert next(events)["state"] == "final"
+        gateway.registry.publish_results(run, "a1", {"answers": {"1": 5}})
+        report_answers(gateway.bus, run, 5)
+        assert [event["state"] for event in events] == ["done"]
+
+
 def test_provisional_answers_are_made_once_for_what_has_been_processed(served: Served) -> None:
     client, run = served.client, served.client.open_run()
 
     def answer(name: str) -> str:
         response = client.http.get(f"/api/v1/runs/{run}/results/{name}", params={"provisional": True})
         assert response.status_code == 200
-        return response.text
+        said = json.loads(response.text)["attempt"] if name.endswith(".json") else response.text
+        assert said == response.headers[ATTEMPT_HEADER]
+        return str(said)
 
     with answering(served.gateway) as asked:
         names = ["1.csv", "2_1.json", "4.parquet", "summary.json"]
@@ -116,6 +138,53 @@ def test_provisional_answers_are_made_once_for_what_has_been_processed(served: S
     client.cancel(run)
     late = client.http.get(f"/api/v1/runs/{run}/results/1.csv", params={"provisional": True})
     assert (late.status_code, late.json()["error"]) == (410, "over")
+
+
+def test_provisional_answers_say_how_much_they_cover_of_what_has_come_by_now(served: Served) -> None:
+    client, run = served.client, served.client.open_run()
+
+    def covered(path: str) -> dict[str, int | None]:
+        said = client.http.get(f"/api/v1/runs/{run}/results/{path}", params={"provisional": True}).json()
+        coverage: dict[str, int | None] = said.get("summary", said)["coverage"]
+        return coverage
+
+    with answering(served.gateway, are_real=True) as asked:
+        client.put(run)
+        process(served, run)
+        paths = ("summary.json", "3.json", "charts")
+        for path in paths:
+            assert covered(path) == {"processed": 10, "durable": 10, "expected": None}
+        client.put(run, 1)  # not processed yet
+        for path in paths:
+            assert covered(path) == {"processed": 10, "durable": 20, "expected": None}
+        page = client.http.get(f"/api/v1/runs/{run}/results/report.html", params={"provisional": True})
+        assert "Provisional: 10 rows of 20 that have come so far." in page.text
+    assert asked == [run]
+
+
+def test_one_set_of_provisional_answers_can_be_had_while_it_lasts(served: Served) -> None:
+    client, run = served.client, served.client.open_run()
+
+    def get(name: str, attempt: str) -> httpx.Response:
+        query = {"provisional": "true", "attempt": attempt}
+        return client.http.get(f"/api/v1/runs/{run}/results/{name}", params=query)
+
+    with answering(served.gateway, are_real=True):
+        asked = {"provisional": True}
+        first = client.http.get(f"/api/v1/runs/{run}/results/summary.json", params=asked)
+        client.put(run)
+        process(served, run)
+        newer = client.http.get(f"/api/v1/runs/{run}/results/summary.json", params=asked)
+        attempt = first.headers[ATTEMPT_HEADER]
+        assert attempt != newer.headers[ATTEMPT_HEADER]
+        for name in ("summary.json", "1.csv", "3.json", "4.parquet", "report.html"):
+            found = get(name, attempt)
+            assert (found.status_code, found.headers[ATTEMPT_HEADER]) == (200, attempt)
+    served.gateway.storage.remove(KEYS.provisional(run, attempt))
+    for name in ("summary.json", "1.csv", "3.json", "4.parquet", "report.html"):
+        gone = get(name, attempt)
+        assert (gone.status_code, gone.json()["error"]) == (404, "replaced")
+    assert get("1.csv", "../a1").status_code == 422
 
 
 def test_without_a_pipeline_provisional_answers_are_refused_for_now(served: Served, monkeypatch) -> None:

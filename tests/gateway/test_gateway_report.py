@@ -30,7 +30,7 @@ def publish(served: Served, run: str, answers: MadeAnswers) -> None:
 def test_a_report_is_made_of_published_answers(shared: Served) -> None:
     run = shared.client.open_run(label="January & February")
     publish(shared, run, small_answers(store="<script>alert(1)</script>"))
-    rejected = shared.client.home.rejected(run) / "users-client.csv"
+    rejected = shared.client.home.rejected(run) / "users-client-00000.csv"
     rejected.parent.mkdir(parents=True, exist_ok=True)
     rejected.write_text(REJECTED)
     response = report(shared, run)

@@ -69,6 +69,14 @@ def test_any_page_has_the_rows_that_stand_there(client, long_run: str, offset: i
         ("SALE-0", range(50)),
         ("5", [n for n in range(50) if "5" in f"{n:03d}" or "5" in str(75 + n)]),
         ("124.0", [49]),
+        ("124.00", [49]),
+        ("124.0000", [49]),
+        ("RM 124", [49]),
+        ("rm124.00", [49]),
+        (" 1,24", [49]),
+        ("124.01", []),
+        ("RM", []),
+        ("RM sale", []),
         ("e-01", range(10, 20)),
         ("nothing", []),
         ("%", []),
@@ -79,6 +87,24 @@ def test_a_search_finds_text_in_any_cell_whatever_the_case(client, long_run: str
     found = page(client, long_run, search=search, limit=1000)
     assert [row[0] for row in found["rows"]] == [f"Sale-{number:03d}" for number in numbers]
     assert (found["matched"], found["total"]) == (len(numbers), 50)
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("RM 12,055,387.76", ["sale-0003"]),
+        ("12,055", ["sale-0003"]),
+        ("76.50", ["sale-0001"]),
+        ("76.500", ["sale-0001"]),
+        ("100.075", ["sale-0002"]),
+        ("100.0750", ["sale-0002"]),
+        ("75.00", ["sale-0000"]),
+        ("76.51", []),
+    ],
+)
+def test_an_amount_is_found_as_it_is_shown(shared, client, run: str, search: str, found: list[str]) -> None:
+    publish(shared, run, small_answers())
+    assert [row[0] for row in page(client, run, search=search)["rows"]] == found
 
 
 def test_what_a_search_finds_comes_in_pages_too(client, long_run: str) -> None:

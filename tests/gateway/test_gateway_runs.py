@@ -1,7 +1,10 @@
 """Runs over HTTP: opened once per key, listed page by page, looked at, ended."""
 
+import socket
+from urllib.parse import urlsplit
+
 import pytest
-from gateway_client import GatewayClient, parquet_of
+from gateway_client import GatewayClient, eventually, parquet_of
 
 from kopitiam.contracts.runs import is_run_id
 from kopitiam.contracts.tables import TABLES
@@ -57,6 +60,46 @@ def test_an_opening_that_makes_no_sense_is_refused_with_a_reason(client: Gateway
 def test_a_message_that_is_not_json_is_refused(client: GatewayClient) -> None:
     response = client.http.post("/api/v1/runs", content=b"{", headers={"Content-Type": "application/json"})
     assert response.status_code == 422
+
+
+def test_a_run_is_opened_and_sealed_by_hand(client: GatewayClient) -> None:
+    """As curl does it: without a body, and with JSON that it takes for a form."""
+    opened = client.http.post("/api/v1/runs")
+    assert (opened.status_code, opened.json()["label"]) == (201, "")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    said = client.http.post("/api/v1/runs", content=b'{"label": "May"}', headers=form)
+    assert (said.status_code, said.json()["label"]) == (201, "May")
+    end = f"/api/v1/runs/{said.json()['run']}/tables/users/end"
+    for headers in (form, {}):
+        sealed = client.http.post(end, content=b'{"chunks": 0, "rows": 0}', headers=headers)
+        assert (sealed.status_code, sealed.json()["sealed"]) == (200, True)
+    for headers, status in ((form, 422), ({"Content-Type": "text/csv"}, 422)):
+        assert client.http.post(end, content=b"chunks=0", headers=headers).status_code == status
+
+
+def test_a_page_of_another_site_opens_no_run(client: GatewayClient) -> None:
+    response = client.http.post("/api/v1/runs", headers={"Origin": "https://elsewhere"})
+    assert (response.status_code, response.json()["error"]) == (415, "media_type")
+
+
+def test_a_message_that_stalls_is_given_up(serve) -> None:
+    client = serve(idle_seconds=0.3).client
+    place = urlsplit(client.url)
+    with socket.create_connection((place.hostname, place.port), timeout=60) as stalling:
+        stalling.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: gateway\r\nContent-Length: 9\r\n\r\n{")
+        assert stalling.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def test_an_owner_who_calls_too_fast_is_told_to_slow_down_and_nobody_else_is(serve) -> None:
+    tokens = {"anna": "anna-token", "ben": "ben-token"}
+    client = serve(tokens=tokens, max_requests_per_second=1).client
+    anna, ben = (GatewayClient(client.url, client.home.path, token) for token in tokens.values())
+    refused = eventually(lambda: (seen := anna.http.get("/api/v1/runs")).status_code == 429 and seen)
+    assert refused.json()["error"] == "too_fast"
+    assert int(refused.headers["Retry-After"]) > 0
+    assert ben.http.get("/api/v1/runs").status_code == 200
+    for path in ("/healthz", "/readyz", "/metrics", "/"):
+        assert {anna.http.get(path).status_code for _ in range(10)} == {200}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -50,7 +50,7 @@ def test_a_gateway_does_not_wait_forever_for_a_client(tmp_path, monkeypatch) -> 
         client = hurried.client
         upload = under_way(client, client.open_run(), parquet_of())
         asked = time.monotonic()
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 15
     upload.close()
 
 
@@ -64,7 +64,7 @@ def test_a_gateway_asked_twice_leaves_at_once(start) -> None:
     asked = time.monotonic()
     process.popen.terminate()
     process.popen.wait(10)
-    assert time.monotonic() - asked < 3
+    assert time.monotonic() - asked < server.CLOSING_SECONDS
     upload.close()
     eventually(lambda: not any(map(is_alive, examiners)))
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from gateway_client import GatewayClient, parquet_of
+from pydantic import ValidationError
+
+from kopitiam.contracts.config import GatewaySection
+from kopitiam.contracts.errors import ConfigError
+from kopitiam.gateway.server import listen
 
 ANNA, BEN, ADMIN = "anna-7f3c-secret", "ben-91ab-secret", "admin-55de-secret"
 TOKENS = {"tokens": {"anna": ANNA, "ben": BEN}, "admin_token": ADMIN}
@@ -94,13 +101,51 @@ def test_tokens_stay_out_of_the_log_of_a_gateway(start) -> None:
         assert token not in said
 
 
-def test_a_gateway_with_a_certificate_speaks_tls_only(serve, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+def issue(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
+    folder.mkdir(exist_ok=True)
+    certificate, key = folder / "cert.pem", folder / "key.pem"
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(str(key))
     for position, blob in enumerate(issued.cert_chain_pems):
         blob.write_to_path(str(certificate), append=position > 0)
+    return certificate, key
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (("away.pem", "one/key.pem"), "gateway.tls_cert: .*away.pem: cannot be read: No such file"),
+        (("one/cert.pem", "away.pem"), "gateway.tls_key: .*away.pem: cannot be read: No such file"),
+        (("one/cert.pem", "two/key.pem"), "gateway.tls_cert, gateway.tls_key: .*MISMATCH"),
+        (("junk.pem", "one/key.pem"), "gateway.tls_cert, gateway.tls_key: not a certificate"),
+        (("one/cert.pem", "locked.pem"), "gateway.tls_cert, gateway.tls_key: .*without a password"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_named_before_anything_starts(tmp_path, files, named) -> None:
+    authority = trustme.CA()
+    for folder in ("one", "two"):
+        issue(authority, tmp_path / folder)
+    (tmp_path / "junk.pem").write_text("no certificate")
+    (tmp_path / "locked.pem").write_bytes(
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        )
+    )
+    certificate, key = (str(tmp_path / file) for file in files)
+    section = GatewaySection(listen="127.0.0.1:0", tls_cert=certificate, tls_key=key)
+    with pytest.raises(ConfigError, match=named):
+        listen(section)
+
+
+@pytest.mark.parametrize("key", ["tls_cert", "tls_key"])
+def test_a_certificate_without_its_key_or_the_reverse_is_refused(key: str) -> None:
+    with pytest.raises(ValidationError, match="tls_cert and tls_key: want both or none"):
+        GatewaySection.model_validate({key: "file.pem"})
+
+
+def test_a_gateway_with_a_certificate_speaks_tls_only(serve, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate, key = issue(authority, tmp_path)
     plain = serve(tls_cert=str(certificate), tls_key=str(key)).client
 
     trusting = ssl.create_default_context()

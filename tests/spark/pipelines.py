@@ -80,20 +80,19 @@ class Pipeline:
         self.storage = storage or LocalStorage(path)
         self.fence = Fence(NAME, self.registry.enlist(NAME, "a life", FOR_LONG))
         self.stopping = threading.Event()
-        self.work = BatchWork(NAME, spark, self.registry, self.storage, self.stopping)
+        self.work = BatchWork(NAME, spark, self.registry, self.storage, self.fence, self.stopping)
         self.checkpoint = self.home.checkpoint(NAME, range(shards))
         self.committed: list[Batch] = []
         self._numbers = itertools.count()
         self.on_committed: Callable[[Batch], None] = lambda _: None
         (path / "scratch").mkdir(exist_ok=True)
-        self.finalizer = Finalizer(self.work, self.fence, path / "scratch")
-        self.compaction = Compaction(self.work, self.fence)
+        self.finalizer = Finalizer(self.work, path / "scratch")
+        self.compaction = Compaction(self.work)
         self.stream = Stream(
             self.work,
             functools.partial(connect_registry, "sqlite", path),
             LogBounds(tuple(range(shards)), max_chunks, max_bytes),
             self.checkpoint,
-            self.fence,
             self._committed,
         )
 

@@ -5,10 +5,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from chunked_sales import Chunk, cut, plain, sales
-from pipelines import Pipeline
+from pipelines import Pipeline, answers_in
 
+from full_disk import fill, mounted
+from kopitiam.contracts.errors import StaleEpoch, Unavailable
 from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import RunState
+from kopitiam.landing.layout import KEYS
+from kopitiam.storage.local import LocalStorage
 
 CHUNKS = cut(sales(seed=5), rows_a_chunk=20)
 ASKED = (
@@ -126,3 +130,42 @@ def test_a_run_that_ends_while_its_batch_is_computed_leaves_nothing(make_pipelin
     assert not any(f"run={ended}" in file for file in pipeline.files())
     pipeline.finish(sound)
     assert pipeline.answers(sound) == plain(CHUNKS)
+
+
+def test_a_pipeline_whose_place_was_taken_fails_no_run(make_pipeline):
+    old = make_pipeline()
+    run = old.upload(CHUNKS)
+    old.home.chunk(run, "users", 0, 0).unlink()
+    make_pipeline()  # its next life
+
+    with pytest.raises(StaleEpoch):
+        old.step()
+
+    assert old.state(run) is RunState.SEALED
+    assert old.home.chunk(run, "transactions", 0, 0).exists()
+
+
+def test_a_full_disk_is_no_fault_of_any_run(make_pipeline, tmp_path, monkeypatch):
+    with mounted(tmp_path / "disk") as disk:
+        storage = LocalStorage(disk)
+        monkeypatch.setattr(storage, "check", lambda: None)  # when it is asked, there is room again
+        pipeline = make_pipeline(storage=storage)
+        runs = [pipeline.upload(CHUNKS) for _ in range(2)]
+        for work in (pipeline.step, lambda: pipeline.finish(*runs)):
+            before = pipeline.registry.partial_paths("")
+            fill(disk / "ballast")
+
+            with pytest.raises(Unavailable, match="No space left on device"):
+                work()
+
+            (disk / "ballast").unlink()
+            assert not any(pipeline.state(run).is_over for run in runs)
+            assert {
+                str(each.relative_to(KEYS.partials)) for each in storage.find("partials/*/*/*/*")
+            } == before
+            assert storage.find("results/*/*") == []
+            work()
+
+        for run in runs:
+            published = pipeline.registry.results(run)
+            assert answers_in(disk / KEYS.attempt(run, published.attempt)) == plain(CHUNKS)

@@ -1,13 +1,17 @@
 """The final step: provisional answers before it, one claimant, one published attempt, nothing left over."""
 
+import errno
 import json
+import os
 
 import pytest
 from chunked_sales import cut, plain, sales
 from pipelines import answers_in, dying_at
 
+from kopitiam.contracts.errors import RegistryUnavailable, RunFailed, StaleEpoch, Unavailable
 from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import RunState
+from kopitiam.pipeline import finalize
 from kopitiam.registry import Fence
 from kopitiam.storage.port import Key
 
@@ -96,7 +100,9 @@ def test_answers_killed_at_any_point_are_made_again_and_leave_nothing_behind(rea
 
     assert pipeline.finalizer.finish(run) is None
     attempt = pipeline.published(run)
-    pipeline.finalizer.clean_up(run, Key(attempt.relative_to(pipeline.home.path)))
+    for point in ("cleanup.files", "cleanup.done"):
+        with dying_at(point):
+            pipeline.finalizer.clean_up(run, Key(attempt.relative_to(pipeline.home.path)))
 
     files = {str(file.relative_to(pipeline.home.path)) for file in attempt.iterdir()}
     assert pipeline.files() == files | {f"rejected/run={run}/users-client.csv"}
@@ -131,3 +137,88 @@ def test_a_table_that_broke_after_its_batch_fails_its_run(ready):
 
     assert "table=users/" in pipeline.reason(run)
     assert not any(f"run={run}" in file for file in pipeline.files() if not file.startswith("rejected/"))
+
+
+def lose_the_connection(*_):
+    raise RegistryUnavailable("registry: the connection was lost")
+
+
+@pytest.fixture
+def publish_and_lose_the_connection(ready, monkeypatch):
+    pipeline, _ = ready
+    publish = pipeline.registry.publish_results
+
+    def published_but_not_told(*answers):
+        publish(*answers)
+        lose_the_connection()
+
+    monkeypatch.setattr(pipeline.registry, "publish_results", published_but_not_told)
+
+
+@pytest.mark.usefixtures("publish_and_lose_the_connection")
+def test_a_commit_that_was_made_but_not_told_publishes_the_answers(ready):
+    pipeline, run = ready
+
+    assert pipeline.finalizer.finish(run) == sum(map(len, plain(CHUNKS).values()))
+
+    assert (pipeline.state(run), pipeline.answers(run)) == (RunState.DONE, plain(CHUNKS))
+    assert {file.split("/")[0] for file in pipeline.files()} == {"rejected", "results"}
+
+
+@pytest.mark.usefixtures("publish_and_lose_the_connection")
+def test_answers_of_which_nobody_knows_whether_they_count_are_kept(ready, monkeypatch):
+    pipeline, run = ready
+
+    with monkeypatch.context() as patches, pytest.raises(RegistryUnavailable):
+        patches.setattr(pipeline.registry, "results", lose_the_connection)
+        pipeline.finalizer.finish(run)
+
+    assert (pipeline.state(run), pipeline.answers(run)) == (RunState.DONE, plain(CHUNKS))
+
+
+def test_answers_whose_commit_was_not_made_go_and_are_made_again(ready, monkeypatch):
+    pipeline, run = ready
+
+    with monkeypatch.context() as patches, pytest.raises(RegistryUnavailable):
+        patches.setattr(pipeline.registry, "publish_results", lose_the_connection)
+        pipeline.finalizer.finish(run)
+
+    assert pipeline.state(run) is RunState.FINAL
+    assert not any(pipeline.home.results(run).iterdir())
+    pipeline.finalizer.finish(run)
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+
+def test_answers_without_room_on_the_disk_go_and_are_made_again(ready, monkeypatch):
+    pipeline, run = ready
+    write_forms = finalize.write_forms
+
+    def write_and_run_out_of_room(*answers):
+        write_forms(*answers)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patches:
+        patches.setattr(finalize, "write_forms", write_and_run_out_of_room)
+        for make in (pipeline.finalizer.finish, pipeline.finalizer.provide):
+            with pytest.raises(Unavailable, match=r"^answers cannot be written: No space left on device$"):
+                make(run)
+
+    assert pipeline.state(run) is RunState.FINAL
+    assert not any(pipeline.home.results(run).iterdir())
+    pipeline.finalizer.finish(run)
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+
+def test_a_pipeline_whose_place_was_taken_meanwhile_fails_no_run(ready, make_pipeline, monkeypatch):
+    pipeline, run = ready
+
+    def fail(*_):
+        make_pipeline(shards=2)  # the next life
+        raise RunFailed("Spark failed: jobs were cancelled")
+
+    monkeypatch.setattr(finalize, "answer", fail)
+
+    with pytest.raises(StaleEpoch):
+        pipeline.finalizer.finish(run)
+
+    assert pipeline.state(run) is RunState.FINAL

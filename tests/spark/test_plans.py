@@ -20,6 +20,7 @@ from kopitiam.pipeline.partials import COLUMNS
 from oracle import plain_answers
 
 ONE_YEAR = Questions(2024, 2024)
+OF_THE_YEARS = {"IsNotNull(created_at)", "GreaterThanOrEqual(created_at)", "LessThan(created_at)"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,13 @@ def pushed_filters(scan: str) -> str:
     return match[1] if match else ""
 
 
+def conditions(scan: str) -> frozenset[str]:
+    """What is pushed down, without the values."""
+    return frozenset(
+        f"{condition}({column})" for condition, column in re.findall(r"(\w+)\((\w+)", pushed_filters(scan))
+    )
+
+
 def columns_read(scan: str) -> frozenset[str]:
     (fields,) = re.findall(r"^ReadSchema: struct<(.*)>$", scan, re.MULTILINE)
     return frozenset(re.findall(r"(\w+):\w+", fields))
@@ -130,6 +138,25 @@ def test_each_branch_of_a_batch_reads_only_the_columns_that_it_needs(executed):
         },
         "transaction_items": {frozenset({"item_id", "quantity", "subtotal", "created_at"})},
     }
+
+
+def test_each_filter_of_a_batch_reaches_down_as_far_as_it_can(executed):
+    """All but the hours, which are no range of times."""
+    scans = [scan for scans in scans_of(executed.batch).values() for scan in scans]
+    pushed = {columns_read(scan): set[frozenset[str]]() for scan in scans}
+    for scan in scans:
+        pushed[columns_read(scan)].add(conditions(scan))
+    of_an_amount = {"IsNotNull(final_amount)", "GreaterThanOrEqual(final_amount)"}
+    assert pushed == {
+        frozenset({"transaction_id", "final_amount", "created_at"}): {frozenset(OF_THE_YEARS | of_an_amount)},
+        frozenset({"store_id", "final_amount", "created_at"}): {frozenset(OF_THE_YEARS)},
+        frozenset({"store_id", "user_id", "created_at"}): {frozenset(OF_THE_YEARS | {"IsNotNull(user_id)"})},
+        frozenset({"item_id", "quantity", "subtotal", "created_at"}): {frozenset(OF_THE_YEARS)},
+    }
+    least = f"GreaterThanOrEqual(final_amount,{Questions().min_units})"
+    assert sum(least in pushed_filters(scan) for scan in scans) == sum(
+        "transaction_id" in columns_read(scan) for scan in scans
+    )
 
 
 def test_the_final_step_reads_partials_and_names_and_no_sales(executed):

@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.errors import ForeignCheckpoint
+from kopitiam.contracts.lanes import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.questions import Questions
 from kopitiam.pipeline.source import NAME, ChunkLogReader, Descriptors, LogBounds, chunk_log
 from kopitiam.registry import open_registry
@@ -19,6 +20,7 @@ from kopitiam.registry.registry import connect_registry
 
 MANY = 1 << 40
 SIZE = 100  # bytes of a chunk
+SLOW = str(slow_lane(0))
 
 
 class Log:
@@ -132,7 +134,37 @@ def test_a_reader_does_not_wait_where_the_registry_has_not_been(log):
     """As after a backup of the registry was restored: nothing would ever come from there."""
     log.add(3)
     with pytest.raises(ForeignCheckpoint, match="has not reached"):
-        log.reader().read({"0": 3})
+        log.reader().read({"0": 3, SLOW: 0})
+
+
+def test_a_checkpoint_of_other_lanes_is_foreign(log):
+    """As one that an earlier version has left, which knew of one lane only."""
+    log.add(3)
+    with pytest.raises(ForeignCheckpoint, match="other lanes"):
+        log.reader().read({"0": 0})
+
+
+def test_a_small_run_passes_a_large_one_which_goes_on_all_the_while(log):
+    large = log.add(EXPRESS_CHUNKS + 40)
+    log.registry.commit_batch(Batch("query", 0, {0: (0, EXPRESS_CHUNKS)}))
+    small = log.add(6)
+    found = batches(log, log.reader(max_chunks=8))
+    runs = [[chunk.run for chunk in batch.chunks] for batch in found]
+    assert runs[:2] == [[small] * 4 + [large] * 4, [small] * 2 + [large] * 6]
+    assert [len(batch.chunks) for batch in found] == [8] * 5 + [6]
+    assert sorted(number for batch in found[2:] for number in numbers(batch)) == list(range(42, 72))
+
+
+@pytest.mark.parametrize("bounds", [{"max_chunks": 1}, {"max_bytes": 1}])
+def test_a_batch_with_room_for_one_takes_from_both_lanes_in_turn(log, bounds):
+    log.add(EXPRESS_CHUNKS + 3)
+    log.registry.commit_batch(Batch("query", 0, {0: (0, EXPRESS_CHUNKS - 3)}))
+    found = batches(log, log.reader(**bounds))
+    assert sorted(next(iter(batch.spans)) for batch in found) == [0, 0, 0, *[slow_lane(0)] * 3]
+    assert [next(iter(batch.spans)) for batch in found[:4]] in (
+        [0, slow_lane(0)] * 2,
+        [slow_lane(0), 0] * 2,
+    )
 
 
 def test_a_reader_is_small_to_send(tmp_path):

@@ -17,6 +17,8 @@ from kopitiam.storage.arrow import ArrowStorage
 from kopitiam.storage.open import open_storage
 from kopitiam.storage.port import Key, StoragePort
 
+# Where the folders of runs are below that of a batch: at last, and before.
+WHILE_SPARK_WRITES = ("", "_temporary/0/task_1_m_000000", "_temporary/0/_temporary/attempt_1_m_000000_0")
 CHUNKS = cut(sales(seed=5), rows_a_chunk=20)
 
 
@@ -64,13 +66,17 @@ def test_a_batch_cut_short_is_swept_but_not_the_batches_of_others(make_pipeline,
     run = pipeline.upload(CHUNKS)
     with dying_at("batch.written"):
         pipeline.step()
-    theirs = KEYS.partials_of("pipeline-1") / "batch=theirs" / f"run={new_run_id()}" / "kind=tpv" / "x"
-    storage.replace(theirs, b"not ours")
+    batches = KEYS.partials_of("pipeline-1")
+    for depth, below in enumerate(WHILE_SPARK_WRITES):
+        for whose, owner in (("ours", run), ("theirs", new_run_id())):
+            key = batches / f"batch={whose}-{depth}" / below / f"run={owner}" / "kind=tpv" / "x"
+            storage.replace(key, b"a part")
 
     again = make_pipeline(storage=storage, shards=2, max_chunks=4)
     again.stream.sweep()
 
-    assert storage.find(f"{KEYS.partials}/pipeline=*/batch=*") == [theirs.parents[2]]
+    left = [batch.name for batch in storage.find(f"{KEYS.partials}/pipeline=*/batch=*")]
+    assert left == [f"batch=theirs-{depth}" for depth in range(len(WHILE_SPARK_WRITES))]
     again.process()
     again.finish(run)
     assert again.state(run) is RunState.DONE
@@ -116,3 +122,15 @@ def test_spark_reads_what_storage_wrote(spark, storage) -> None:
     assert [row.value for row in spark.read.text(storage.url(Key("landing/a b=1/x.txt"))).collect()] == [
         "hello"
     ]
+
+
+def test_a_place_that_spark_cannot_write_to_is_told_at_once(spark, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    below = ArrowStorage(fs.LocalFileSystem(), f"{tmp_path}/file", f"file://{tmp_path}/file")
+    with pytest.raises(ConfigError, match=rf"^storage\.url: Spark cannot use file://{tmp_path}/file: "):
+        show_storage(spark, below, {})
+
+
+def test_nothing_is_left_of_what_spark_wrote_to_try_it(spark, storage, place) -> None:
+    show_storage(spark, storage, {})
+    assert not any(place.iterdir())

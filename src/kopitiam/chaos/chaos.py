@@ -18,7 +18,7 @@ from kopitiam.chaos.summary import Summary
 from kopitiam.chaos.victims import Victims
 from kopitiam.chaos.witness import Witness
 from kopitiam.client.http import Transport
-from kopitiam.contracts.config import Settings
+from kopitiam.contracts.config import Settings, reachable
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.fleet.nodes import Fleet
 from kopitiam.fleet.services import service_settings
@@ -27,7 +27,6 @@ from kopitiam.registry.registry import connect_registry
 
 PATIENCE_SECONDS = 300.0
 _SEEDS_APART = 1000
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address that is read, not listened on
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ def unleash(fleet: Fleet, wanted: Wanted, listeners: Listeners) -> Summary:
     strikes = planned(fleet, wanted)
     begun = time.monotonic()
     with (
-        tempfile.TemporaryDirectory(prefix="kopitiam-chaos-") as folder,
-        _crowd(settings, gateways, wanted, Path(folder), listeners) as crowd,
+        one_temporary_folder() as folder,
+        _crowd(settings, gateways, wanted, folder, listeners) as crowd,
         Witness(settings) as witness,
     ):
         storm = Storm(
@@ -100,6 +99,18 @@ def unleash(fleet: Fleet, wanted: Wanted, listeners: Listeners) -> Summary:
             leaders_by_epoch=witness.leaders_by_epoch(),
             flaws=tuple(witness.flaws()),
         )
+
+
+@contextlib.contextmanager
+def one_temporary_folder() -> Iterator[Path]:
+    """For all temporary files of this process. It goes at the end, with those of clients that are still at it
+    when the others have left."""
+    with tempfile.TemporaryDirectory(prefix="kopitiam-chaos-", ignore_cleanup_errors=True) as folder:
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = before
 
 
 @contextlib.contextmanager
@@ -135,6 +146,5 @@ def _transport(settings: Settings, url: str, patience_seconds: float) -> Transpo
 
 
 def _reachable(url: str) -> str:
-    """A gateway may listen on every address of its machine, which is no address to call."""
     host = urlsplit(url).hostname or ""
-    return url.replace(host, _EVERYWHERE[host]) if host in _EVERYWHERE else url
+    return url.replace(host, reachable(host), 1)

@@ -11,7 +11,7 @@ import psutil
 
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.fleet.families import condition, is_alive
+from kopitiam.fleet.families import condition
 from kopitiam.fleet.nodes import Fleet
 from kopitiam.fleet.processes import family_of
 from kopitiam.fleet.records import read_record
@@ -38,9 +38,8 @@ class Victims:
 
     def pid_of(self, name: str) -> int | None:
         """Of the process that stands for the node now, if it lives; a frozen one lives."""
-        record = read_record(self._fleet.home, name)
-        process = record.process() if record else None
-        return process.pid if process is not None and is_alive(process.pid) else None
+        process = self._process_of(name)
+        return process.pid if process is not None else None
 
     def family(self, name: str) -> list[psutil.Process]:
         """All processes of a node: a pipeline's Java, a broker's helpers, a database's backends."""
@@ -50,11 +49,11 @@ class Victims:
 
     def aim(self, name: str, *, alone: bool = False) -> Loss:
         """At the node with all its processes, as if its machine were lost; `alone`: at its first one only."""
-        pid = self.pid_of(name)
-        if pid is None:
+        process = self._process_of(name)
+        if process is None:
             raise ServiceError(f"{name} does not run")
-        aimed_at = [psutil.Process(pid)] if alone else self.family(name)
-        return Loss(name, pid, time.monotonic(), tuple(aimed_at))
+        aimed_at = [process] if alone else self.family(name)
+        return Loss(name, process.pid, time.monotonic(), tuple(aimed_at))
 
     def send(self, loss: Loss, number: signal.Signals) -> None:
         """To those that are still there; a number that went to another process is spared."""
@@ -74,13 +73,13 @@ class Victims:
 
     def is_well(self, name: str, nodes: Nodes) -> bool:
         """It runs and has said so; a service answers."""
-        pid = self.pid_of(name)
-        if pid is None or condition(psutil.Process(pid)) != "running":
+        process = self._process_of(name)
+        if process is None or condition(process) != "running":
             return False
         if name in self._probes:
             return self._probes[name]()
         node = nodes.get(name)
-        return node is not None and (node.state, node.pid) == ("alive", pid)
+        return node is not None and (node.state, node.pid) == ("alive", process.pid)
 
     def ailing(self, nodes: Nodes) -> list[str]:
         """All that are not well, as this machine and the registry see it."""
@@ -90,3 +89,8 @@ class Victims:
             if not self.is_well(name, nodes)
             or (kind == "service" and not (name in nodes and nodes[name].state == "alive"))
         ]
+
+    def _process_of(self, name: str) -> psutil.Process | None:
+        record = read_record(self._fleet.home, name)
+        process = record.process() if record else None
+        return process if condition(process) != "gone" else None

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked
+from kopitiam.cli.options import AnswersJson, Config, Hours, MinAmount, Top, Years, asked
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.contracts.config import load_settings
@@ -26,7 +26,7 @@ def analyze(
     min_amount: MinAmount = None,
     top: Top = None,
     config: Config = None,
-    as_json: Json = False,
+    as_json: AnswersJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark has to say.")] = False,
 ) -> None:
     """Answer the four questions about a folder of CSV exports, all in this process.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from kopitiam.cli.columns import in_columns
 from kopitiam.cli.options import Config, Json
@@ -81,8 +82,8 @@ def status(config: Config = None, as_json: Json = False) -> None:
     _tell(fleet_status(open_fleet(config)), as_json)
 
 
-def show(nodes: "Sequence[NodeStatus]") -> None:
-    console = Console()
+def show(nodes: "Sequence[NodeStatus]", console: Console | None = None) -> None:
+    console = console or Console()
     titles = ("name", "kind", "state", "since", "epoch", "pid", "memory", "url")
     for line in in_columns(console, titles, [_cells(node) for node in nodes], figures={4, 5, 6}):
         for state, color in _COLORS.items():
@@ -90,7 +91,8 @@ def show(nodes: "Sequence[NodeStatus]") -> None:
         console.print(line, soft_wrap=True)
     for node in nodes:
         if node.alarm:
-            console.print(f"{node.name}: {node.alarm}", style="red", highlight=False, markup=False)
+            alarm = Text(f"{node.name}: {node.alarm}", "red")
+            console.print(alarm, soft_wrap=True)
 
 
 def _cells(node: "NodeStatus") -> tuple[str, ...]:

@@ -10,7 +10,16 @@ import typer
 from kopitiam.client.client import Client
 from kopitiam.client.http import Transport
 
-Server = Annotated[str, typer.Option("--server", metavar="URL", envvar="KOPI_SERVER", help="The gateway.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="KOPI_SERVER",
+        help="The gateway \\[default: that of the settings].",
+        show_default=False,
+    ),
+]
 Token = Annotated[
     str | None,
     typer.Option("--token", metavar="T", envvar="KOPI_TOKEN", help="Your token.", show_default=False),
@@ -28,7 +37,6 @@ Authority = Annotated[
 Patience = Annotated[
     float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for a gateway that is away.")
 ]
-DEFAULT_SERVER = "http://127.0.0.1:8440"
 SHORT_PATIENCE = 10.0  # of commands that only ask
 
 

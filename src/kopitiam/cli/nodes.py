@@ -1,20 +1,23 @@
-"""`kopi gateway`, `pipeline`, `monitor`: one node of a fleet in the foreground."""
+"""`kopi gateway`, `pipeline`, `monitor`: one node of a fleet in the foreground.
 
-import os
+At SIGTERM they end with 0, also while they are still loading.
+"""
+
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kopitiam.cli.logs import set_up_logs
-from kopitiam.cli.options import Config
+from kopitiam.cli.options import Config, LogJson
 from kopitiam.cli.signals import Terminated
-from kopitiam.contracts.config import MOST_SHARDS, Settings, load_settings
+from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.lanes import MOST_SHARDS
 
 Name = Annotated[str, typer.Option("--name", metavar="N", help="The node's name in \\[nodes].")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines instead of text.")]
 
 
 def gateway(
@@ -26,14 +29,12 @@ def gateway(
 
       kopi gateway --config kopitiam.toml --name gateway-1
     """
-    settings = _settings(config, name, verbose, log_json)
-    from kopitiam.fleet_nodes import member, run_gateway
+    with contextlib.suppress(Terminated):
+        settings = _settings(config, name, verbose, log_json)
+        from kopitiam.fleet_nodes import member, run_gateway
 
-    try:
         with member(_listening(settings, name), name, "gateway") as node:
             run_gateway(node)
-    except Terminated:
-        return
 
 
 def pipeline(
@@ -56,17 +57,17 @@ def pipeline(
 
       kopi pipeline --config kopitiam.toml --name pipeline-2 --shards 2,3
     """
-    settings = _settings(config, name, verbose, log_json)
-    wanted = _shards(settings, name, shards)
-    from kopitiam.fleet_nodes import member, own_scratch, run_pipeline, take_cores_over
-    from kopitiam.pipeline.executors import is_cluster
-    from kopitiam.pipeline.session import SparkOptions, spark_session
+    with contextlib.suppress(Terminated):
+        settings = _settings(config, name, verbose, log_json)
+        wanted = _shards(settings, name, shards)
+        from kopitiam.fleet_nodes import member, own_scratch, run_pipeline, take_cores_over
+        from kopitiam.pipeline.executors import is_cluster
+        from kopitiam.pipeline.session import SparkOptions, spark_session
 
-    spark = settings.spark
-    options = SparkOptions(
-        spark.master, spark.conf, is_verbose=verbose, patience_seconds=spark.patience_seconds
-    )
-    try:
+        spark = settings.spark
+        options = SparkOptions(
+            spark.master, spark.conf, is_verbose=verbose, patience_seconds=spark.patience_seconds
+        )
         with own_scratch(settings.home, name) as scratch:
             if is_cluster(spark.master):
                 take_cores_over(scratch)
@@ -75,8 +76,6 @@ def pipeline(
                 member(settings, name, "pipeline") as node,
             ):
                 run_pipeline(node, wanted, session, scratch)
-    except Terminated:
-        return
 
 
 def monitor(
@@ -88,18 +87,16 @@ def monitor(
 
       kopi monitor --config kopitiam.toml --name monitor-1
     """
-    settings = _settings(config, name, verbose, log_json)
-    from kopitiam.fleet_nodes import member, run_monitor
+    with contextlib.suppress(Terminated):
+        settings = _settings(config, name, verbose, log_json)
+        from kopitiam.fleet_nodes import member, run_monitor
 
-    try:
         with member(settings, name, "monitor") as node:
             run_monitor(node, config.absolute() if config else None)
-    except Terminated:
-        return
 
 
 def _settings(config: Path | None, name: str, verbose: bool, log_json: bool) -> Settings:
-    set_up_logs(name, is_verbose=verbose, as_json=log_json or bool(os.environ.get("KOPI_LOG_JSON")))
+    set_up_logs(name, is_verbose=verbose, as_json=log_json)
     from kopitiam.fleet.services import service_settings
 
     return service_settings(load_settings(config))

@@ -15,6 +15,16 @@ Config = Annotated[
     typer.Option("--config", metavar="F", help="Settings file \\[default: ./kopitiam.toml if there]."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")]
+AnswersJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print JSON for scripts instead of text; of Q1 the first rows, summary.answers counts them all.",
+    ),
+]
+LogJson = Annotated[
+    bool, typer.Option("--log-json", envvar="KOPI_LOG_JSON", help="Log JSON lines instead of text.")
+]
 Years = Annotated[
     str | None,
     typer.Option(metavar="A-B", help="Years, both inclusive \\[default: 2024-2025].", show_default=False),

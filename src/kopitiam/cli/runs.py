@@ -13,7 +13,6 @@ from rich.text import Text
 
 from kopitiam.cli.columns import in_columns
 from kopitiam.cli.connection import (
-    DEFAULT_SERVER,
     SHORT_PATIENCE,
     Authority,
     Patience,
@@ -21,7 +20,7 @@ from kopitiam.cli.connection import (
     Token,
     connected,
 )
-from kopitiam.cli.options import Config, Json
+from kopitiam.cli.options import AnswersJson, Config, Json
 from kopitiam.cli.status_view import moment, progress_line, status_lines
 from kopitiam.client.client import require_hope
 from kopitiam.client.events import Listener
@@ -37,7 +36,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.", sh
 def runs(
     *,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, newest first.")] = 20,
-    server: Server = DEFAULT_SERVER,
+    server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
     authority: Authority = None,
@@ -45,8 +44,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List your runs, newest first."""
-    load_settings(config)
-    with connected(server, token, authority, patience) as client:
+    settings = load_settings(config)
+    with connected(server or settings.gateway.url, token, authority, patience) as client:
         found = list(islice(client.runs(), limit))
     if as_json:
         typer.echo(json.dumps([status.model_dump(mode="json") for status in found], indent=2))
@@ -72,7 +71,7 @@ def status(
         bool, typer.Option("--answers", help="Show the answers so far, provisional until it is done.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is over.")] = False,
-    server: Server = DEFAULT_SERVER,
+    server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
     authority: Authority = None,
@@ -89,13 +88,14 @@ def status(
 
       kopi status RUN --answers      what the answers are so far, and how many rows they cover
     """
-    load_settings(config)
+    settings = load_settings(config)
+    address = server or settings.gateway.url
     if watch and answers:
         raise ConfigError("want either --watch or --answers")
     if watch:
-        _watch(run, Listener(server, token, patience_seconds=patience, verify=authority or True), as_json)
+        _watch(run, Listener(address, token, patience_seconds=patience, verify=authority or True), as_json)
         return
-    with connected(server, token, authority, patience) as client:
+    with connected(address, token, authority, patience) as client:
         handle = client.run(run)
         found = handle.status()
         if answers:
@@ -118,18 +118,18 @@ def results(
     out: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Folder for the answer files.", show_default=False)
     ] = None,
-    server: Server = DEFAULT_SERVER,
+    server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
     authority: Authority = None,
     config: Config = None,
-    as_json: Json = False,
+    as_json: AnswersJson = False,
 ) -> None:
     """Show the answers of a run, and keep them as files."""
-    load_settings(config)
+    settings = load_settings(config)
     from kopitiam.cli.delivery import deliver
 
-    with connected(server, token, authority, patience) as client:
+    with connected(server or settings.gateway.url, token, authority, patience) as client:
         handle = client.run(run)
         found = handle.status()
         require_hope(found)
@@ -144,7 +144,7 @@ def cancel(
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All your runs that are not over.")] = False,
-    server: Server = DEFAULT_SERVER,
+    server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
     authority: Authority = None,
@@ -152,10 +152,10 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End a run by force: what was sent is removed, other runs never notice."""
-    load_settings(config)
+    settings = load_settings(config)
     if (run is None) != every:
         raise ConfigError("want either RUN or --all")
-    with connected(server, token, authority, patience) as client:
+    with connected(server or settings.gateway.url, token, authority, patience) as client:
         if run is not None:
             wanted = [run]
         else:

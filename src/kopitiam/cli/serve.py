@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kopitiam.cli.logs import set_up_logs
-from kopitiam.cli.options import Config, Json
+from kopitiam.cli.options import Config, Json, LogJson
 from kopitiam.cli.signals import Terminated
 from kopitiam.contracts.config import load_settings
 
@@ -32,7 +32,7 @@ def serve(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what goes on, Spark included.")
     ] = False,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines instead of text.")] = False,
+    log_json: LogJson = False,
 ) -> None:
     """Take uploads from many clients and answer them: gateway and pipeline in one process.
 
@@ -44,14 +44,14 @@ def serve(
 
       kopi serve --home /srv/kopitiam --host 0.0.0.0 --port 8440
     """
-    settings = load_settings(config).changed(home=home, host=host, port=port)
-    set_up_logs("serve", is_verbose=verbose, as_json=log_json)
-    from kopitiam.landing.ownership import owned
-    from kopitiam.pipeline.session import SparkOptions, spark_session
-    from kopitiam.service import service
-
-    options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
     try:
+        settings = load_settings(config).changed(home=home, host=host, port=port)
+        set_up_logs("serve", is_verbose=verbose, as_json=log_json)
+        from kopitiam.landing.ownership import owned
+        from kopitiam.pipeline.session import SparkOptions, spark_session
+        from kopitiam.service import service
+
+        options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
         with (
             owned(settings.home) as scratch,
             spark_session(options, scratch) as session,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kopitiam.cli.connection import DEFAULT_SERVER, Authority, Patience, Server, Token, connected
-from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked, has_flags
+from kopitiam.cli.connection import Authority, Server, Token, connected
+from kopitiam.cli.options import AnswersJson, Config, Hours, MinAmount, Top, Years, asked, has_flags
 from kopitiam.client.client import RunHandle
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import InputFolder, check_structure, open_folder
@@ -20,13 +20,15 @@ from kopitiam.contracts.errors import ConfigError, Unavailable
 if TYPE_CHECKING:
     from kopitiam.cli.progress import SubmitProgress
 
+_FIRST_SECONDS = 45.0  # a gateway that has just died is back by then
+
 
 def submit(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)
     ],
     *,
-    server: Server = DEFAULT_SERVER,
+    server: Server = None,
     token: Token = None,
     label: Annotated[str, typer.Option(metavar="L", help="A name for people.", show_default=False)] = "",
     out: Annotated[
@@ -41,10 +43,19 @@ def submit(
     hours: Hours = None,
     min_amount: MinAmount = None,
     top: Top = None,
-    patience: Patience = PATIENCE_SECONDS,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            min=0,
+            help=f"Seconds to wait for a gateway that is away \\[default: {_FIRST_SECONDS:.0f} at first, "
+            f"{PATIENCE_SECONDS:.0f} once the run is open].",
+            show_default=False,
+        ),
+    ] = None,
     authority: Authority = None,
     config: Config = None,
-    as_json: Json = False,
+    as_json: AnswersJson = False,
 ) -> None:
     """Send a folder of CSV exports to a gateway, wait, and show the answers.
 
@@ -65,12 +76,17 @@ def submit(
     from kopitiam.cli.delivery import deliver
     from kopitiam.cli.progress import SubmitProgress
 
+    server = server or settings.gateway.url
+    first, later = (_FIRST_SECONDS, PATIENCE_SECONDS) if patience is None else (patience, patience)
     with (
         SubmitProgress(found.total_bytes) as progress,
-        connected(server, token, authority, patience, progress.on_trouble) as client,
+        connected(server, token, authority, later, progress.on_trouble) as client,
     ):
         check_structure(found, progress.on_checked)
-        run = client.run(resume) if resume is not None else client.open_run(label, **questions)
+        if resume is None:
+            with connected(server, token, authority, first, progress.on_trouble) as opening:
+                resume = opening.open_run(label, **questions).id
+        run = client.run(resume)
         with _resumable(run, _again(found, run, server, out, strict), progress):
             client.upload(found, run, strict=strict, progress=progress.on_table)
             if not no_wait:

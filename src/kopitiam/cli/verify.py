@@ -25,7 +25,7 @@ def verify(
     """Check answers against the CSV exports with DuckDB, without Spark: amounts, multisets, order, ties.
 
     Ends with 1 and the differences if there are any. What was asked is taken from the summary.json beside
-    the answers, unless flags say otherwise.
+    the answers, unless flags say otherwise; where there is none, from the settings.
 
     Example:
 
@@ -35,7 +35,8 @@ def verify(
     from kopitiam.verification import verify as check
 
     flags = (years, hours, min_amount, top)
-    report = check(data, results, asked(settings.questions, *flags) if has_flags(*flags) else None)
+    questions = asked(settings.questions, *flags) if has_flags(*flags) else None
+    report = check(data, results, questions, default=settings.questions.ask())
     if as_json:
         typer.echo(json.dumps({"is_equal": report.is_equal, **asdict(report)}, indent=2, ensure_ascii=False))
     else:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from kopitiam.client.http import Transport
 from kopitiam.contracts.api import (
+    ATTEMPT_HEADER,
     CSV,
     PARQUET,
     DurableChunks,
@@ -22,6 +23,7 @@ from kopitiam.contracts.api import (
 )
 from kopitiam.contracts.errors import RunNotFound, ServiceError
 from kopitiam.contracts.runs import is_run_id
+from kopitiam.results.forms import SUMMARY_FILE
 
 _JSON = {"Content-Type": "application/json"}
 Message = TypeVar("Message", bound=BaseModel)
@@ -57,8 +59,9 @@ class Calls:
         path = f"{_path(run)}/tables/{table}/chunks/{number}"
         return self._read(StoredChunk, self.transport.call("PUT", path, data, headers))
 
-    def put_rejected(self, run: str, table: str, data: bytes) -> None:
-        self.transport.call("PUT", f"{_path(run)}/tables/{table}/rejected", data, {"Content-Type": CSV})
+    def put_rejected(self, run: str, table: str, data: bytes, part: int = 0, parts: int = 1) -> None:
+        path = f"{_path(run)}/tables/{table}/rejected?part={part}&parts={parts}"
+        self.transport.call("PUT", path, data, {"Content-Type": CSV})
 
     def end(self, run: str, table: str, end: End) -> Sealed:
         body = end.model_dump_json().encode()
@@ -68,8 +71,13 @@ class Calls:
     def result(self, run: str, file: str) -> bytes:
         return self.transport.call("GET", f"{_path(run)}/results/{file}").content
 
-    def fetch_result(self, run: str, file: str, target: Path, provisional: bool = False) -> None:
-        query = "?provisional=true" if provisional else ""
+    def provisional_attempt(self, run: str) -> str | None:
+        """Which set of answers to what has come so far can be had now."""
+        asked = f"{_path(run)}/results/{SUMMARY_FILE}?provisional=true"
+        found: str | None = self.transport.call("GET", asked).headers.get(ATTEMPT_HEADER)
+        return found
+
+    def fetch_result(self, run: str, file: str, target: Path, query: str = "") -> None:
         self.transport.fetch(f"{_path(run)}/results/{file}{query}", target)
 
     def fetch_rejected(self, run: str, target: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.client.calls import Calls
-from kopitiam.client.downloads import FORMS, download, require_answer
+from kopitiam.client.downloads import FORMS, download, download_provisional, require_answer
 from kopitiam.client.folder import InputFolder, check_structure, open_folder
 from kopitiam.client.http import CONNECTIONS, PATIENCE_SECONDS, Transport
 from kopitiam.client.upload import Sending, upload
@@ -42,7 +42,7 @@ class RunHandle:
         return self._calls.status(self.id)
 
     def wait(
-        self, timeout: float | None = None, progress: Callable[[RunStatus], None] | None = None
+        self, timeout_seconds: float | None = None, progress: Callable[[RunStatus], None] | None = None
     ) -> RunStatus:
         """Returns when the answers are there. Raises RunFailed, RunOver if it was ended, or TimeoutError."""
         transport = self._calls.transport
@@ -55,8 +55,8 @@ class RunHandle:
             if status.state == RunState.DONE:
                 return status
             require_hope(status)
-            if timeout is not None and transport.clock() - begun + pause > timeout:
-                raise TimeoutError(f"run {self.id} is still {status.state} after {timeout:g} s")
+            if timeout_seconds is not None and transport.clock() - begun + pause > timeout_seconds:
+                raise TimeoutError(f"run {self.id} is still {status.state} after {timeout_seconds:g} s")
             transport.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST_POLL)
 
@@ -73,8 +73,8 @@ class RunHandle:
         download(self._calls, self.id, Path(out), forms)
 
     def download_provisional(self, out: str | Path, forms: tuple[str, ...] = FORMS) -> None:
-        """The answers to what has come so far; the summary says how many rows that is."""
-        download(self._calls, self.id, Path(out), forms, provisional=True)
+        """The answers to what has come so far, all of one moment; the summary says how many rows that is."""
+        download_provisional(self._calls, self.id, Path(out), forms)
 
     def cancel(self) -> RunStatus:
         """Ends the run by force; what was sent is removed."""

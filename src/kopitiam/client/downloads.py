@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kopitiam.client.calls import Calls
-from kopitiam.contracts.errors import InputError, RunNotFound
+from kopitiam.contracts.errors import InputError, RunNotFound, Unavailable
 from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.tables import Rejected
 from kopitiam.results.forms import REJECTED_FILE, SUMMARY_FILE
@@ -18,25 +18,40 @@ from kopitiam.results.summary import Summary
 
 FORMS = ("csv", "json", "parquet", "html")  # the last is the report, one for all answers
 _EXAMPLES = 5
+_TRIES = 5
 
 
-def download(
-    calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS, *, provisional: bool = False
-) -> None:
+def download(calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
     """Each file appears when it is whole; the summary comes last: where it stands, all the others do too."""
+    _download(calls, run, out, forms, "")
+
+
+def download_provisional(calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
+    """All files of one set: where others take its place meanwhile, of those."""
+    for _ in range(_TRIES):
+        attempt = calls.provisional_attempt(run)
+        query = "?provisional=true" + (f"&attempt={attempt}" if attempt else "")
+        try:
+            return _download(calls, run, out, forms, query)
+        except RunNotFound:
+            calls.status(run)  # or it is the run that is gone
+    raise Unavailable(f"run {run}: its answers so far change faster than they can be fetched; try again")
+
+
+def _download(calls: Calls, run: str, out: Path, forms: tuple[str, ...], query: str) -> None:
     require_writable(out)
     for stale in (SUMMARY_FILE, REJECTED_FILE, REPORT_FILE):
         (out / stale).unlink(missing_ok=True)
     for answer in ANSWERS.values():
         for form in forms:
             if form != "html":
-                calls.fetch_result(run, f"{answer.name}.{form}", out / _file(answer.name, form), provisional)
+                calls.fetch_result(run, f"{answer.name}.{form}", out / _file(answer.name, form), query)
     if "html" in forms:
-        calls.fetch_result(run, REPORT_FILE, out / REPORT_FILE, provisional)
+        calls.fetch_result(run, REPORT_FILE, out / REPORT_FILE, query)
     if calls.status(run).rejected:
         with suppress(RunNotFound):  # they were counted, and never sent
             calls.fetch_rejected(run, out / REJECTED_FILE)
-    calls.fetch_result(run, SUMMARY_FILE, out / SUMMARY_FILE, provisional)
+    calls.fetch_result(run, SUMMARY_FILE, out / SUMMARY_FILE, query)
 
 
 def require_writable(out: Path) -> None:

@@ -1,15 +1,17 @@
 """A folder of CSV exports: which files belong to which table, and whether their structure is sound."""
 
 import codecs
+import csv
 import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.tables import TABLES
-from kopitiam.intake.blocks import read_blocks, read_header
+from kopitiam.intake.blocks import column_at, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
 
 _SCAN_BYTES = 1 << 20
@@ -87,20 +89,28 @@ def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> bool
             if begun or not data.isascii():
                 decoder.decode(data)
         except UnicodeDecodeError as error:
-            line = _line_at(file, position + error.start - begun)
-            raise InputError(f"{shown}, line {line}: not UTF-8 text; save the file as UTF-8") from None
+            where = _cell_at(file, position + error.start - begun)
+            raise InputError(f"{shown}, {where}: not UTF-8 text; save the file as UTF-8") from None
         position += len(data)
         on_bytes(len(data))
     if decoder.getstate()[0]:
-        raise InputError(
-            f"{shown}, line {_line_at(file, position)}: not UTF-8 text: it ends inside a character"
-        )
+        where = _cell_at(file, position - len(decoder.getstate()[0]))
+        raise InputError(f"{shown}, {where}: not UTF-8 text: it ends inside a character")
     return has_quotes
 
 
 def _require_closed_quotes(file: Path) -> None:
     for _ in read_blocks(file):  # refuses a quote that is never closed
         pass
+
+
+def _cell_at(file: Path, position: int) -> str:
+    line = f"line {_line_at(file, position)}"
+    try:
+        column = shorten(column_at(file, position), 60, placeholder="...")  # one line, whatever it holds
+        return f"{line}, column {column}"
+    except (InputError, csv.Error):  # behind a quote that is never closed there are no columns
+        return line
 
 
 def _line_at(file: Path, position: int) -> int:

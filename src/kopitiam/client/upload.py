@@ -21,6 +21,7 @@ from kopitiam.client.folder import InputFolder
 from kopitiam.client.heartbeat import heartbeat
 from kopitiam.client.refusals import ConflictError, IncompleteError
 from kopitiam.client.senders import Senders
+from kopitiam.client.set_aside import parts_of
 from kopitiam.client.upload_progress import Meter, Progress
 from kopitiam.contracts.api import End, RunStatus
 from kopitiam.contracts.errors import BadRows, InputError, KopitiamError, RunOver, ServiceError, TableSealed
@@ -29,7 +30,6 @@ from kopitiam.contracts.tables import CHUNK_ROWS, TABLES, Rejected
 from kopitiam.landing.quarantine import Quarantine
 from kopitiam.landing.writer import encode
 
-MOST_REJECTED_BYTES = 8 << 20
 _ROUNDS = 3  # of sending what END finds missing
 
 
@@ -114,9 +114,14 @@ class _Upload:
                 raise self._changed(name, end.chunks)
         else:
             if end.rejected:
-                self.calls.put_rejected(self.run, name, first_rows(quarantine.path, MOST_REJECTED_BYTES))
+                self._put_rejected(name, quarantine.path)
             self._end(table, end)
         table.meter.on_sealed()
+
+    def _put_rejected(self, name: str, path: Path) -> None:
+        parts = sum(1 for _ in parts_of(path))
+        for part, data in enumerate(parts_of(path)):
+            self.calls.put_rejected(self.run, name, data, part, parts)
 
     def _send_rows(self, table: _Table, quarantine: Quarantine) -> None:
         def set_aside(rejected: Rejected) -> None:
@@ -193,16 +198,3 @@ class _Upload:
 
     def _changed(self, name: str, number: int) -> InputError:
         return InputError(f"the folder has changed since run {self.run} began: {name} chunk {number} differs")
-
-
-def first_rows(path: Path, most_bytes: int) -> bytes:
-    """As many whole rows from the beginning of a CSV file as fit; a quoted newline does not end a row."""
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
-    end = most_bytes
-    if len(data) <= most_bytes:
-        return data
-    while (end := data.rfind(b"\n", 0, end)) >= 0:
-        if data.count(b'"', 0, end) % 2 == 0:
-            return data[: end + 1]
-    return b""

@@ -9,6 +9,9 @@ from kopitiam.contracts.questions import Questions
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
 MOST_CHUNKS = 10_000_000
+MOST_REJECTED_BYTES = 8 << 20  # of rows that a client set aside, in one call
+MOST_REJECTED_PARTS = 99_999
+ATTEMPT_HEADER = "Kopitiam-Attempt"  # which set of answers a file belongs to
 
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]  # no NUL: PostgreSQL keeps none
 Number = Annotated[int, Field(ge=0, lt=MOST_CHUNKS)]
@@ -101,6 +104,7 @@ class End(_Message):
 
 class Sealed(_Message):
     table: str
+    sealed: Literal[True] = True
     state: str  # of the run
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kopitiam.contracts.lanes import shard_of
 from kopitiam.contracts.runs import Run
 from kopitiam.contracts.stages import ByTable
 
@@ -33,13 +34,17 @@ class Partial:
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch of a streaming query. Its spans say from where to where each shard was read."""
+    """A micro-batch of a streaming query. Its spans say from where to where each lane was read."""
 
     query: str
     batch: int
-    spans: Mapping[int, tuple[int, int]]  # shard → (after, upto)
+    spans: Mapping[int, tuple[int, int]]  # lane → (after, upto)
     processed: tuple[Processed, ...] = ()
     partials: tuple[Partial, ...] = ()
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return frozenset(map(shard_of, self.spans))
 
     @property
     def runs(self) -> frozenset[str]:

@@ -23,12 +23,14 @@ from pydantic_settings import (
 )
 
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.lanes import MOST_SHARDS
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.questions import Questions
 
 DEFAULT_FILE = Path("kopitiam.toml")
-MOST_SHARDS = 1024
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+_A_YEAR = 365 * 86400.0
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address that is read, not listened on
 
 
 class _Section(BaseModel):
@@ -102,6 +104,7 @@ class GatewaySection(_Section):
     max_chunk_rows: int = Field(1 << 20, gt=0)
     max_bodies: int = Field(16, gt=0)  # chunks that are received or checked at once
     max_open_runs: int = Field(1000, gt=0)  # of one owner
+    max_requests_per_second: int = Field(200, ge=0)  # likewise, after a burst of five times that; 0: any
     idle_seconds: float = Field(30, gt=0)  # a body may pause this long
     keep_results_hours: float = Field(24, gt=0)
 
@@ -110,6 +113,13 @@ class GatewaySection(_Section):
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
 
+    @property
+    def url(self) -> str:
+        """Where clients on this machine find it; of several gateways, the first."""
+        host, port = reachable(self.address[0]), self.address[1]
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
     @field_validator("listen")
     @classmethod
     def _is_an_address(cls, listen: str) -> str:
@@ -117,6 +127,12 @@ class GatewaySection(_Section):
         if not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("want host:port, such as 127.0.0.1:8440")
         return listen
+
+    @model_validator(mode="after")
+    def _certificate_has_its_key(self) -> "GatewaySection":
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("tls_cert and tls_key: want both or none")
+        return self
 
 
 class PipelineSection(_Section):
@@ -154,7 +170,7 @@ class NodesSection(_Section):
     """The fleet. Ids of monitors grow in the order in which they are named: the last one alive leads."""
 
     gateways: tuple[NodeName, ...] = ("gateway-1",)
-    pipelines: dict[NodeName, tuple[int, ...]] = {"pipeline-1": (0,)}
+    pipelines: dict[NodeName, tuple[int, ...]] = {"pipeline-1": (0,)}  # not given: all shards
     monitors: tuple[NodeName, ...] = ("monitor-1", "monitor-2", "monitor-3")
     services: tuple[NodeName, ...] = ()  # run by `kopi cluster` on this machine
 
@@ -222,9 +238,21 @@ class Settings(BaseSettings):
                 "registry": RegistrySection(),
                 "bus": BusSection(),
                 "storage": self.storage.beside(f"private-{home.name}"),
-                "gateway": GatewaySection(listen="127.0.0.1:0", tokens={"analyst": SecretStr(token)}),
+                "gateway": GatewaySection(
+                    listen="127.0.0.1:0",
+                    tokens={"analyst": SecretStr(token)},
+                    lease_seconds=_A_YEAR,  # both sleep and wake together, as a laptop does
+                ),
             }
         )
+
+    @model_validator(mode="after")
+    def _one_pipeline_has_all_shards(self) -> "Settings":
+        """Unless it is said who has which."""
+        if "pipelines" not in self.nodes.model_fields_set:
+            every = {name: tuple(range(self.pipeline.shards)) for name in self.nodes.pipelines}
+            object.__setattr__(self, "nodes", self.nodes.model_copy(update={"pipelines": every}))
+        return self
 
     @field_validator("home")
     @classmethod
@@ -242,6 +270,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del settings_cls, dotenv_settings, file_secret_settings
         return env_settings, init_settings  # what the file says arrives as init arguments
+
+
+def reachable(host: str) -> str:
+    """A gateway may listen on every address of its machine, which is no address to call."""
+    return _EVERYWHERE.get(host, host)
 
 
 def load_settings(file: Path | None = None) -> Settings:

@@ -8,13 +8,15 @@ KopitiamError
 ├── Difference           1   answers that differ from those expected
 ├── RunFailed            1   the computation itself failed
 ├── RunError             1   what was asked of a run cannot be, as things stand
-│   ├── RunNotFound          no run has this id
+│   ├── RunNotFound      2   no run has this id: the user's input too
 │   ├── RunOver              the run takes no more of this
 │   ├── TableSealed          a new chunk for a table that has had its END
 │   ├── IllegalTransition    the run cannot go from its state to that one
 │   ├── IdempotencyConflict  the same key asked for something else before
 │   ├── TooManyRuns          the owner has as many open runs as allowed
-│   └── AlreadyPublished     another attempt has published this run's answers
+│   ├── AlreadyPublished     another attempt has published this run's answers
+│   ├── ConflictError        a gateway has something else there already (client/refusals.py)
+│   └── IncompleteError      a gateway misses what END told of (client/refusals.py)
 ├── StaleEpoch           1   a lease was lost: whoever wrote under it must stop
 ├── ForeignCheckpoint    1   a stream's checkpoint does not follow from what the registry knows
 └── ServiceError         3   a service that Kopitiam depends on
@@ -59,7 +61,7 @@ class RunError(KopitiamError):
 
 
 class RunNotFound(RunError):
-    pass
+    exit_code = 2
 
 
 class RunOver(RunError):

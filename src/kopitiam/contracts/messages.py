@@ -1,13 +1,23 @@
 """What nodes tell each other over the bus. Counters are absolute and messages may be lost, repeated or
 reordered: none of them is the truth, which is in the registry; they only make it travel faster.
+
+What a field may hold is part of its type, and checked on arrival: a name or an id may become part of a path,
+a number goes into the registry.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from kopitiam.contracts.runs import RUN_ID
+
 VERSION: Literal[1] = 1
 NodeKind = Literal["gateway", "pipeline", "monitor", "service"]
+RunId = Annotated[str, msgspec.Meta(pattern=rf"\A{RUN_ID.pattern}\Z")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+Url = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Instant = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", kw_only=True):
@@ -17,86 +27,86 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 class TableEnd(_Message, frozen=True, tag="TABLE_END"):
     """A table is sealed: what each of its shards has to process, as (chunks, rows), zero included."""
 
-    run: str
-    table: str
-    shards: dict[int, tuple[int, int]]
+    run: RunId
+    table: Name
+    shards: dict[Count, tuple[Count, Count]]
 
 
 class WorkerStats(_Message, frozen=True, tag="WORKER_STATS"):
     """How far a shard of a stage is with a run; `expected` chunks are unknown before END."""
 
-    run: str
-    stage: str
-    shard: int
-    expected: int | None
-    processed: int
-    rows: int
+    run: RunId
+    stage: Name
+    shard: Count
+    expected: Count | None
+    processed: Count
+    rows: Count
 
 
 class WorkerEnd(_Message, frozen=True, tag="WORKER_END"):
     """A shard of a stage has processed all that it expects of a run."""
 
-    run: str
-    stage: str
-    shard: int
-    processed: int
-    rows: int
+    run: RunId
+    stage: Name
+    shard: Count
+    processed: Count
+    rows: Count
 
 
 class BarrierForward(_Message, frozen=True, tag="BARRIER_FORWARD"):
     """The barrier of a run is open: whoever gets this makes the answers."""
 
-    run: str
-    epoch: int
+    run: RunId
+    epoch: Count
 
 
 class ProvisionalWanted(_Message, frozen=True, tag="PROVISIONAL_WANTED"):
     """Somebody would like to see what the answers are so far."""
 
-    run: str
+    run: RunId
 
 
 class ForceEnd(_Message, frozen=True, tag="FORCE_END"):
     """These runs were ended by force; all nodes drop what they have of them."""
 
-    runs: tuple[str, ...]
+    runs: tuple[RunId, ...]
     reason: str
 
 
 class Heartbeat(_Message, frozen=True, tag="HEARTBEAT"):
-    node: str
+    node: Name
     kind: NodeKind
-    epoch: int
-    pid: int
-    url: str | None
-    sent_at: float
+    epoch: Count
+    pid: Count
+    url: Url | None
+    sent_at: Instant
 
 
 class Stopped(_Message, frozen=True, tag="STOPPED"):
     """A node leaves on purpose, and is not to be revived."""
 
-    node: str
-    epoch: int
+    node: Name
+    epoch: Count
 
 
 class Election(_Message, frozen=True, tag="ELECTION"):
     """Bully: a monitor asks those with higher ids whether one of them lives."""
 
-    sender: int
+    sender: Count
 
 
 class Answer(_Message, frozen=True, tag="ANSWER"):
     """Bully: a higher one lives, and takes the election over."""
 
-    sender: int
-    to: int
+    sender: Count
+    to: Count
 
 
 class Coordinator(_Message, frozen=True, tag="COORDINATOR"):
     """Bully: the sender leads, under this epoch of the registry."""
 
-    sender: int
-    epoch: int
+    sender: Count
+    epoch: Count
 
 
 Message = (

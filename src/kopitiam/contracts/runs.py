@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kopitiam.contracts.lanes import shard_of
+
 RUN_ID = re.compile(r"[a-z0-9]{16,32}")
 
 
@@ -93,21 +95,29 @@ class ChunkRecord:
     rows: int
     bytes: int
     rejected: int
-    shard: int
+    lane: int
     sequence: int
+
+    @property
+    def shard(self) -> int:
+        return shard_of(self.lane)
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A chunk as the pipeline finds it: by shard, in the order in which chunks became durable."""
+    """A chunk as the pipeline finds it: by lane, in the order in which chunks became durable."""
 
-    shard: int
+    lane: int
     sequence: int
     run: str
     table: str
     number: int
     rows: int
     bytes: int
+
+    @property
+    def shard(self) -> int:
+        return shard_of(self.lane)
 
 
 @dataclass(frozen=True)
@@ -117,14 +127,6 @@ class RunFigures:
     run: Run
     tables: dict[str, TableState]
     version: int
-
-    @property
-    def chunks(self) -> int:
-        return sum(table.chunks for table in self.tables.values())
-
-    @property
-    def rows(self) -> int:
-        return sum(table.rows for table in self.tables.values())
 
     @property
     def rejected(self) -> int:

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.messages import NodeKind
-from kopitiam.fleet.nodes import Fleet, end_node, launch_node, start_node
+from kopitiam.fleet.nodes import Fleet, end_node, joining_pipelines, launch_node, start_node
 from kopitiam.fleet.processes import is_running
 from kopitiam.fleet.readiness import await_ready
 from kopitiam.fleet.reports import report_stopped
 from kopitiam.fleet.services import in_order, service_settings, services_of
-from kopitiam.fleet.soundness import require_runs_served, require_sound
+from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
+from kopitiam.fleet.soundness import require_cores_for, require_runs_served, require_sound
 from kopitiam.fleet.status import NodeStatus, fleet_status
 from kopitiam.registry.registry import open_registry
 
@@ -57,6 +58,8 @@ def _bring_up(fleet: Fleet, started: list[str], deadline: float, on_step: OnStep
     settings = service_settings(fleet.settings)
     with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
         require_runs_served(settings, registry)
+        if SPARK_MASTER in services:
+            require_cores_for(joining_pipelines(fleet), settings)
         launched = []
         for name in nodes:
             started += [name] if is_new[name] else []

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.landing.layout import Home
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,10 @@ class FleetHome:
 
     def service(self, name: str) -> Path:
         return self.path / "services" / name
+
+    def scratch(self, name: str) -> Path:
+        return self.path / "scratch" / name
+
+    def temporary(self, name: str) -> tuple[Path, ...]:
+        """What nobody needs when the node is gone: one that was killed leaves it behind."""
+        return self.scratch(name), Home(self.path).incoming / name, self.service(name) / "scratch"

@@ -63,6 +63,13 @@ def end_node(fleet: Fleet, name: str) -> bool:
     return stop(fleet.home, name)
 
 
+def joining_pipelines(fleet: Fleet) -> list[str]:
+    """Pipelines that come to others. One that was killed or frozen has cores, and takes them over."""
+    pipelines = fleet.settings.nodes.pipelines
+    joining = [name for name in pipelines if read_record(fleet.home, name) is None]
+    return joining if len(joining) < len(pipelines) else []
+
+
 def require_kind(fleet: Fleet, name: str) -> NodeKind:
     if name not in fleet.kinds:
         raise ConfigError(f"{name}: there is no such node; there are {', '.join(fleet.kinds)}")

@@ -1,6 +1,7 @@
 """Nodes as detached processes: started once however often one asks, ended with all their children."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -97,7 +98,7 @@ def family_of(home: FleetHome, name: str) -> list[psutil.Process]:
 
 
 def stop(home: FleetHome, name: str) -> bool:
-    """Leaves no process, record or lock; the log stays. False if there was nothing to stop."""
+    """Leaves no process, record, lock or temporary file, but the log. False if there was nothing to stop."""
 
     def end() -> None:
         record = read_record(home, name)
@@ -115,6 +116,8 @@ def stopping(home: FleetHome, name: str, family: Family, end: Callable[[], None]
     with locked(home.lock(name)):
         was_alive = bool(family())
         end()
+        for folder in home.temporary(name):
+            shutil.rmtree(folder, ignore_errors=True)
         for path in traces:
             path.unlink(missing_ok=True)
     return was_alive

@@ -23,7 +23,7 @@ _ANSWER_SECONDS = 5.0
 
 def ready_mark(home: Path, name: str, pid: int) -> Path:
     """A pipeline makes it in its scratch folder when it has Spark; that it lives, it says long before."""
-    return home / "scratch" / name / str(pid) / "ready"
+    return FleetHome(home).scratch(name) / str(pid) / "ready"
 
 
 def await_ready(

@@ -1,6 +1,7 @@
 """What is wrong with the settings of a fleet that no single node can see."""
 
 import fcntl
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,9 +9,11 @@ from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.fleet.services import services_of
 from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
-from kopitiam.fleet.services.spark_master import WORKER, pipelines_and_cores
+from kopitiam.fleet.services.spark_master import WORKER, SparkMaster, pipelines_and_cores
 from kopitiam.registry.port import RegistryPort
 
+_GIVING_BACK_SECONDS = 15.0  # for the cores of a pipeline that was stopped, or of a new worker
+_LOOK_SECONDS = 0.2
 _LEAST_EXECUTOR_MEGABYTES = 512  # Spark itself refuses less than 450
 
 
@@ -45,6 +48,25 @@ def require_runs_served(settings: Settings, registry: RegistryPort) -> None:
             f"nodes.pipelines: runs that are under way have {used} shards; "
             f"keep a pipeline for {', '.join(map(str, missing))} until they end"
         )
+
+
+def require_cores_for(
+    newcomers: Sequence[str], settings: Settings, patience_seconds: float = _GIVING_BACK_SECONDS
+) -> None:
+    """Pipelines that run keep the cores that they were given, however many others there are by now. The
+    settings are those with the addresses of the services in them."""
+    master = SparkMaster(settings)
+    if not newcomers or settings.spark.master != master.address().master:
+        return
+    needed = int(settings.spark.conf["spark.cores.max"]) * (len(newcomers) - 1) + 1
+    deadline = time.monotonic() + patience_seconds
+    while (free := master.free_cores()) < needed:
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"{', '.join(newcomers)}: Spark has {free} free cores, since pipelines that run keep theirs; "
+                "add a spark-worker to nodes.services, or stop them first: kopi node stop"
+            )
+        time.sleep(_LOOK_SECONDS)
 
 
 def _require_a_whole_spark(services: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ class NodeStatus:
     alarm: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        shown = ("name", "kind", "pid", "url", "state", "since", "epoch", "leader")
+        shown = ("name", "kind", "pid", "url", "state", "since", "epoch", "leader", "memory_bytes")
         return {name: getattr(self, name) for name in shown}
 
 

@@ -2,8 +2,10 @@
 
 import io
 import itertools
+import json
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState
@@ -11,7 +13,9 @@ from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.provisional import provisional_attempt
 from kopitiam.landing.layout import KEYS
+from kopitiam.results.forms import SUMMARY_FILE
 from kopitiam.results.reading import AnswerFiles
+from kopitiam.results.summary import Coverage
 from kopitiam.storage.port import Key
 
 T = TypeVar("T")
@@ -23,11 +27,18 @@ def read_answers(
     run: Run,
     read: Callable[[Key], T],
     provisional: Callable[[Gateway, Run], Key] | None = None,
+    attempt: str | None = None,
 ) -> T:
     """`read` gets the folder of the answers, or of provisional ones where they are wanted and still count.
 
-    Provisional answers are removed when others have taken their place; who comes too late reads those.
+    Provisional answers are removed when others have taken their place; who comes too late reads those, unless
+    it wants one `attempt` and no other.
     """
+    if attempt is not None:
+        try:
+            return read(_one_attempt(gateway, run, attempt))
+        except FileNotFoundError:
+            raise Refusal(404, "replaced", "others have taken the place of these answers") from None
     for _ in range(_TRIES):
         find = published_answers if provisional is None or run.state.is_over else provisional
         try:
@@ -47,6 +58,12 @@ def published_answers(gateway: Gateway, run: Run) -> Key:
     raise Refusal(409, "not_ready", f"no answers: the run is {run.state.value}{why}", state=run.state.value)
 
 
+def _one_attempt(gateway: Gateway, run: Run, attempt: str) -> Key:
+    published = gateway.registry.results(run.run)
+    is_published = published is not None and published.attempt == attempt
+    return KEYS.attempt(run.run, attempt) if is_published else KEYS.provisional(run.run, attempt)
+
+
 def fresh_provisional(gateway: Gateway, run: Run) -> Key:
     """About all that was processed when they were asked for; the answers themselves, if they come first."""
     try:
@@ -64,10 +81,27 @@ def latest_provisional(gateway: Gateway, run: Run) -> Key:
     return KEYS.provisional(run.run, made.attempt) if made else fresh_provisional(gateway, run)
 
 
-def are_provisional(gateway: Gateway, run: Run, folder: Key) -> bool:
-    """They may have become the answers while they were asked for."""
-    published = gateway.registry.results(run.run)
-    return published is None or folder != KEYS.attempt(run.run, published.attempt)
+def attempt_of(folder: Key) -> str:
+    return folder.name.partition("=")[2]
+
+
+def are_provisional(run: Run, folder: Key) -> bool:
+    """Answers that were asked for as such may be the final ones by then."""
+    return folder == KEYS.provisional(run.run, attempt_of(folder))
+
+
+def coverage_now(gateway: Gateway, run: Run, made: Coverage) -> Coverage:
+    """Of provisional answers: more may have come since they were made."""
+    return made.of_now(gateway.registry.table_states(run.run))
+
+
+def summary_now(gateway: Gateway, run: Run, folder: Key) -> dict[str, Any]:
+    """As the file has it, but for the coverage."""
+    with gateway.storage.open(folder / SUMMARY_FILE) as file:
+        said: dict[str, Any] = json.loads(file.read())
+    if "coverage" in said:
+        said["coverage"] = asdict(coverage_now(gateway, run, Coverage(**said["coverage"])))
+    return said
 
 
 def answer_files(gateway: Gateway, folder: Key) -> AnswerFiles:

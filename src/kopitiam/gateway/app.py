@@ -1,8 +1,10 @@
 """The gateway as an ASGI application."""
 
+import contextlib
 import os
 import shutil
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import FastAPI
 
@@ -12,36 +14,65 @@ from kopitiam.gateway import problems
 from kopitiam.gateway.access import Access
 from kopitiam.gateway.admission import Admission, Door
 from kopitiam.gateway.context import Gateway
+from kopitiam.gateway.endings import Endings
 from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.rates import Rates
 from kopitiam.gateway.routes import about, chunks, fleet, pages, results, rows, runs
 from kopitiam.landing.layout import Home
-from kopitiam.registry.port import RegistryPort
+from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.storage.files import make_folder
 from kopitiam.storage.open import open_storage
 
 _EXAMINERS = max(2, os.cpu_count() or 1)
 
 
-def open_gateway(name: str, settings: Settings, registry: RegistryPort, bus: BusPort) -> Gateway:
-    """Takes up its own incoming folder; what an earlier life left there was never acknowledged."""
+def open_gateway(fence: Fence, settings: Settings, registry: RegistryPort, bus: BusPort) -> Gateway:
+    """One life of a gateway, with an incoming folder of its own."""
     home, storage, metrics = Home(settings.home), open_storage(settings), Metrics()
-    shutil.rmtree(home.incoming / name, ignore_errors=True)
-    make_folder(home.incoming / name)
+    incoming = _own_incoming(home, fence)
     intake = Intake(storage, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
     access, admission = Access(settings.gateway), Admission(settings.gateway.max_bodies)
-    heartbeats = Heartbeats()
+    heartbeats, endings = Heartbeats(), Endings()
     heartbeats.listen(bus)
+    endings.listen(bus)
     return Gateway(
-        name, settings, home, storage, registry, bus, intake, access, admission, metrics, heartbeats
+        settings=settings,
+        home=home,
+        incoming=incoming,
+        storage=storage,
+        registry=registry,
+        bus=bus,
+        intake=intake,
+        access=access,
+        admission=admission,
+        rates=Rates(settings.gateway.max_requests_per_second),
+        metrics=metrics,
+        heartbeats=heartbeats,
+        endings=endings,
     )
 
 
 def close_gateway(gateway: Gateway) -> None:
+    """Another life of the same name may be at work by now: what is its own stays."""
     gateway.intake.examiners.close()
-    shutil.rmtree(gateway.home.incoming / gateway.name, ignore_errors=True)
+    shutil.rmtree(gateway.incoming, ignore_errors=True)
+    with contextlib.suppress(OSError):  # not empty
+        gateway.incoming.parent.rmdir()
+
+
+def _own_incoming(home: Home, fence: Fence) -> Path:
+    """What earlier lives left was never acknowledged, and theirs is the place no more, even if one of them
+    only stands still; a later life's is not touched."""
+    of_name = home.incoming / fence.name
+    for left in of_name.glob("*"):
+        if not (left.name.isdecimal() and int(left.name) > fence.epoch):
+            shutil.rmtree(left, ignore_errors=True)
+    incoming = of_name / str(fence.epoch)
+    make_folder(incoming)
+    return incoming
 
 
 def build_app(gateway: Gateway) -> Door:
@@ -52,10 +83,10 @@ def build_app(gateway: Gateway) -> Door:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        responses=problems.refusals(400, 401, 404, 422, 503),
+        responses=problems.refusals(400, 401, 404, 422, 429, 503),
     )
     app.state.gateway = gateway
     problems.install(app)
     for routes in (runs, chunks, results, rows, fleet, about, pages):
         app.include_router(routes.router)
-    return Door(app, gateway.admission)
+    return Door(app, gateway.admission, gateway.settings.gateway.idle_seconds)

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.gateway.problems import Refusal
+from kopitiam.gateway.problems import Refusal, idle
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ async def receive(request: Request, path: Path, max_bytes: int, idle_seconds: fl
                     file.write(piece)
                     patience.reschedule(now() + idle_seconds)
     except TimeoutError:
-        raise Refusal(408, "idle", f"nothing came for {idle_seconds:g} s") from None
+        raise Refusal(408, "idle", idle(idle_seconds)) from None
     except ClientDisconnect:
         raise Refusal(400, "truncated", "the connection broke inside the body") from None
     if wanted is not None and wanted != sha.digest():

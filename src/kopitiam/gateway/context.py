@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
@@ -15,11 +16,13 @@ from kopitiam.contracts.api import TableName
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.runs import Run, RunState
-from kopitiam.gateway.access import Access, Caller
+from kopitiam.gateway.access import ANYBODY, Access, Caller
 from kopitiam.gateway.admission import Admission
+from kopitiam.gateway.endings import Endings
 from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.rates import Rates
 from kopitiam.landing.layout import Home
 from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import StoragePort
@@ -29,17 +32,19 @@ _RENEW_BELOW = 0.8  # of a lease: no write for every single call
 
 @dataclass
 class Gateway:
-    name: str
     settings: Settings
     home: Home
+    incoming: FilePath  # bodies that this life of the gateway has not accepted yet
     storage: StoragePort
     registry: RegistryPort
     bus: BusPort
     intake: Intake
     access: Access
     admission: Admission
+    rates: Rates
     metrics: Metrics
     heartbeats: Heartbeats
+    endings: Endings
 
     def renewed(self, run: Run) -> Run:
         """Any call shows that the client lives."""
@@ -74,8 +79,18 @@ def _gateway(request: Request) -> Gateway:
 GatewayDep = Annotated[Gateway, Depends(_gateway)]
 
 
-async def _caller(request: Request, gateway: GatewayDep) -> Caller:
+async def _known(request: Request, gateway: GatewayDep) -> Caller:
     return gateway.access.caller(request)
+
+
+KnownDep = Annotated[Caller, Depends(_known)]
+
+
+async def _caller(request: Request, gateway: GatewayDep, known: KnownDep) -> Caller:
+    """Not faster than allowed. Where nobody needs a token, a machine counts as an owner."""
+    machine = request.client.host if request.client else ""
+    gateway.rates.admit(machine if known.owner == ANYBODY else known.owner)
+    return known
 
 
 CallerDep = Annotated[Caller, Depends(_caller)]

@@ -18,6 +18,7 @@ from kopitiam.contracts.api import CSV
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.money import DIGITS
 from kopitiam.contracts.tables import TABLES, Column, Kind, Table
+from kopitiam.gateway.troubles import storage_trouble
 from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
 from kopitiam.landing.quarantine import Quarantine
@@ -79,7 +80,7 @@ def examine(order: Order) -> Finding:
         raise  # ends the process: only a fresh one can tell whether it was the body
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Arrow
-            return Finding(trouble=f"storage: {error.strerror}")
+            return Finding(trouble=storage_trouble(error))
         return Finding(refusal=f"cannot be read: {str(error).partition(chr(10))[0]}")
 
 

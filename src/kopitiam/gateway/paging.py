@@ -77,18 +77,34 @@ def _within(file: pq.ParquetFile, offset: int) -> int:
 
 
 def _found(file: pq.ParquetFile, search: str) -> Iterator[pa.Table]:
-    """The rows with the text in one of their cells, whatever the case."""
-    is_number = re.fullmatch(r"[-.0-9]+", search)
-    searched = [field.name for field in file.schema_arrow if is_number or _is_text(field.type)]
+    """The rows with the text in one of their cells, whatever the case; a figure also as people write it."""
+    wanted = {field.name: _wanted(field.type, search) for field in file.schema_arrow}
     for group in range(file.metadata.num_row_groups):
         table = file.read_row_group(group)
-        texts = [plain_text(table[name].combine_chunks()) for name in searched]
-        hits = [pc.match_substring(text, search, ignore_case=True) for text in texts]
+        hits = [
+            pc.match_substring(_searched(table[name].combine_chunks()), text, ignore_case=True)
+            for name, text in wanted.items()
+            if text is not None
+        ]
         yield table.filter(functools.reduce(pc.or_, hits))
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind))
+def _wanted(kind: pa.DataType, search: str) -> str | None:
+    """What to look for in a column of this kind, if anything."""
+    if pa.types.is_decimal(kind) or pa.types.is_integer(kind):
+        figure = re.sub(r"RM|[\s,]", "", search, flags=re.IGNORECASE)
+        if not re.fullmatch(r"-?(\d+\.?\d*|\.\d*)", figure):
+            return None
+        return re.sub(r"(\.\d\d+?)0+$", r"\1", figure)
+    is_searched = pa.types.is_string(kind) or re.fullmatch(r"[-.0-9]+", search)
+    return search if is_searched else None
+
+
+def _searched(column: pa.Array) -> pa.Array:
+    """Amounts with the two decimals that are always shown of them."""
+    text = plain_text(column)
+    is_amount = pa.types.is_decimal(column.type)
+    return pc.replace_substring_regex(text, r"(\.\d)$", r"\10") if is_amount else text
 
 
 def _texts(rows: pa.Table) -> list[list[str]]:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from kopitiam.contracts import errors
 from kopitiam.contracts.api import Problem
+from kopitiam.gateway.troubles import storage_trouble
 
 _STATUS = {
     errors.RunNotFound: (404, "not_found"),
@@ -22,7 +23,14 @@ _STATUS = {
     errors.InputError: (422, "invalid"),
     errors.Unavailable: (503, "unavailable"),
 }
-_WORDS = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_WORDS = {
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "idle",
+    413: "too_large",
+    415: "media_type",
+}
 RETRY_SECONDS = 1
 _log = logging.getLogger(__name__)
 
@@ -43,6 +51,10 @@ def busy(message: str) -> Refusal:
     return Refusal(429, "busy", message)
 
 
+def idle(seconds: float) -> str:
+    return f"nothing came for {seconds:g} s"
+
+
 def install(app: FastAPI) -> None:
     @app.exception_handler(Refusal)
     async def refused(_: Request, refusal: Refusal) -> JSONResponse:
@@ -58,7 +70,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(OSError)
     async def stuck(_: Request, error: OSError) -> JSONResponse:
         _log.error("storage: %s", error)
-        return _answer(503, {"error": "unavailable", "message": f"storage: {error.strerror or 'trouble'}"})
+        return _answer(503, {"error": "unavailable", "message": storage_trouble(error)})
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> JSONResponse:

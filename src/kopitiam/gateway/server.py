@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.errors import ConfigError, RunFailed
 from kopitiam.gateway.app import build_app
 from kopitiam.gateway.context import Gateway
@@ -62,8 +65,10 @@ class GatewayServer(uvicorn.Server):
         self.should_exit = True
 
 
-def listen(gateway: Gateway) -> socket.socket:
-    host, port = gateway.settings.gateway.address
+def listen(settings: GatewaySection) -> socket.socket:
+    """The port, held but not served yet; whatever of the settings cannot be is found here."""
+    _check_certificate(settings)
+    host, port = settings.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -82,9 +87,9 @@ def address(gateway: Gateway, bound: socket.socket) -> str:
 
 
 @contextlib.contextmanager
-def serving(gateway: Gateway) -> Iterator[str]:
+def serving(gateway: Gateway, port: socket.socket | None = None) -> Iterator[str]:
     """The gateway beside other work of this process; gives its address once it answers."""
-    bound = listen(gateway)
+    bound = port or listen(gateway.settings.gateway)
     server = GatewayServer(gateway)
     thread = threading.Thread(target=server.run, args=([bound],), name="gateway", daemon=True)
     thread.start()
@@ -98,3 +103,28 @@ def serving(gateway: Gateway) -> Iterator[str]:
         server.close()
         thread.join()
         bound.close()
+
+
+def _check_certificate(settings: GatewaySection) -> None:
+    """The server would find out on a thread of its own, and tell nobody."""
+    if not settings.tls_cert:
+        return
+    for key in ("tls_cert", "tls_key"):
+        try:
+            Path(getattr(settings, key)).open("rb").close()
+        except OSError as error:
+            raise ConfigError(
+                f"gateway.{key}: {getattr(settings, key)}: cannot be read: {error.strerror}"
+            ) from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_cert,
+            settings.tls_key,
+            password=lambda: "",  # or OpenSSL asks the terminal for it
+        )
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"gateway.tls_cert, gateway.tls_key: not a certificate in PEM with its key, "
+            f"without a password: {reason}"
+        ) from None

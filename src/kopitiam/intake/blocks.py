@@ -1,6 +1,7 @@
 """A CSV file cut into blocks of whole rows. What the rows mean is decided elsewhere."""
 
 import csv
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -70,6 +71,33 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
                 raise InputError(f"{path}, line {line}: a quote is opened here and not closed within 64 MiB")
             else:
                 size *= 2
+
+
+def column_at(path: Path, position: int) -> str:
+    """Of the cell that holds this byte: the name, or the number where no name can be read."""
+    with path.open("rb") as file:
+        header = _take_header(file, path)
+    number = _cells(_before(path, len(header), position) if position >= len(header) else header[:position])
+    try:
+        return read_header(path)[number - 1]
+    except (UnicodeDecodeError, IndexError):
+        return str(number)
+
+
+def _before(path: Path, start: int, position: int) -> bytes:
+    """What stands before this byte in its row; the first row starts at `start`."""
+    for block in read_blocks(path):
+        if position < start + len(block.data):
+            data = bytes(block.data[: position - start])
+            return data[_last_row_end(data, block.has_quotes) :]
+        start += len(block.data)
+    return b""
+
+
+def _cells(begun: bytes) -> int:
+    """How many cells a row has that ends inside one."""
+    text = (begun + b"?").decode("latin-1")
+    return len(next(csv.reader(io.StringIO(text, newline=""))))
 
 
 def _take_header(file: BinaryIO, path: Path) -> bytes:

@@ -1,11 +1,13 @@
 """Where everything of a run lies. Names come from closed sets, never from a client."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
 P = TypeVar("P", bound=PurePath)
+_MOST_SHARDS_NAMED = 128  # characters, of the 255 that a name may have
 
 
 @dataclass(frozen=True)
@@ -63,4 +65,11 @@ class Home(Layout[Path]):
 
     def checkpoint(self, pipeline: str, shards: Sequence[int]) -> Path:
         """Another set of shards is another stream."""
-        return self.path / "checkpoints" / f"{pipeline}-{'-'.join(map(str, shards))}"
+        return self.path / "checkpoints" / f"{pipeline}-{_name_of(shards)}"
+
+
+def _name_of(shards: Sequence[int]) -> str:
+    every = "-".join(map(str, shards))
+    if len(every) <= _MOST_SHARDS_NAMED:
+        return every
+    return f"{shards[0]}-to-{shards[-1]}-{hashlib.sha256(every.encode()).hexdigest()[:16]}"

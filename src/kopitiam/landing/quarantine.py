@@ -10,7 +10,6 @@ from typing import Self
 from kopitiam.contracts.tables import Rejected
 
 COLUMNS = ("table", "file", "line", "reason", "row")
-EXAMPLES = 5
 
 
 class Quarantine:
@@ -19,7 +18,6 @@ class Quarantine:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.counts: Counter[str] = Counter()
-        self.examples: list[Rejected] = []
         self._closing = ExitStack()
 
     def add(self, table: str, rejected: Rejected) -> None:
@@ -29,8 +27,6 @@ class Quarantine:
             self._writer.writerow(COLUMNS)
         self._writer.writerow((table, rejected.file, rejected.line, rejected.reason, rejected.row))
         self.counts[table] += 1
-        if len(self.examples) < EXAMPLES:
-            self.examples.append(rejected)
 
     def __enter__(self) -> Self:
         return self

@@ -12,12 +12,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kopitiam.contracts.errors import RunFailed
 from kopitiam.contracts.questions import Questions
 from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline import partials
 from kopitiam.pipeline import questions as asked
-from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of, why
+from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, jobs_of
 from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
@@ -79,7 +78,7 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
         try:
             ranked_customers, sales, best_products, values = [each.result() for each in coming]
         except SPARK_FAILED as error:
-            raise RunFailed(f"Spark failed: {why(error)}") from error
+            raise failure_of(error) from error
     return RawAnswers(sales, best_products, values, ranked_customers)
 
 

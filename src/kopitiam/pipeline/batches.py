@@ -18,19 +18,19 @@ from pyspark.sql import functions as f
 
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import IllegalTransition, RunNotFound, RunOver
+from kopitiam.contracts.errors import IllegalTransition, RunFailed, RunNotFound, RunOver, Unavailable
 from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline import partials
-from kopitiam.pipeline.failures import SPARK_FAILED, is_stopped, jobs_of, why
+from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, is_stopped, jobs_of
 from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.questions import partials_of_items, partials_of_transactions
 from kopitiam.pipeline.source import Descriptors
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
-from kopitiam.registry.port import RegistryPort
+from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.storage.port import Key, StoragePort
 
 _COMPUTED = {  # the other tables wait for the final step
@@ -63,6 +63,7 @@ class BatchWork:
     spark: SparkSession
     registry: RegistryPort
     storage: StoragePort
+    fence: Fence
     stopping: threading.Event
 
     @property
@@ -82,7 +83,7 @@ class BatchWork:
     def fail(self, run: str, reason: str) -> None:
         _log.warning("run %s: %s", run, reason, extra={"run": run})
         try:
-            self.registry.move(run, RunState.FAILED, reason)
+            self.registry.move(run, RunState.FAILED, reason, self.fence)
         except (RunOver, RunNotFound, IllegalTransition):
             return
         let_go(self.storage, run)
@@ -158,18 +159,21 @@ class BatchWork:
             self.storage.remove(target)
             if self.is_closing:
                 raise
-            return self._write_again(batch, computed, error)
+            failure = failure_of(error)
+            if isinstance(failure, Unavailable):
+                raise failure from error
+            return self._write_again(batch, computed, failure)
         crash_point("batch.written")
         return self._kept(target)
 
-    def _write_again(self, batch: str, shares: list[Share], error: Exception) -> list[Partial]:
+    def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> list[Partial]:
         """Without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
         alive = {run.run for run in self._alive(share.run.run for share in shares)}
         if len(alive) < len(shares):
             return self._write(batch, [share for share in shares if share.run.run in alive])
         if len(shares) > 1:
             return [partial for share in shares for partial in self._write(batch, [share])]
-        self._blame(shares[0].run.run, f"Spark failed: {why(error)}")
+        self._blame(shares[0].run.run, str(failure))
         return []
 
     def _partials(self, shares: list[Share]) -> list[tuple[str, DataFrame]]:
@@ -199,7 +203,11 @@ class BatchWork:
         if not folders:
             self.storage.remove(target)  # no row of the batch is asked about
             return []
-        self.storage.settle(target)
+        try:
+            self.storage.settle(target)
+        except (OSError, Unavailable):
+            self.storage.remove(target)
+            raise
         return [
             Partial(folder.parent.name.removeprefix("run="), str(folder.relative_to(KEYS.partials)))
             for folder in folders

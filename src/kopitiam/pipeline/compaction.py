@@ -16,7 +16,6 @@ from kopitiam.landing.tidying import remove_partial
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of
-from kopitiam.registry.port import Fence
 
 FAN_IN = 8
 
@@ -24,7 +23,6 @@ FAN_IN = 8
 @dataclass(frozen=True)
 class Compaction:
     work: BatchWork
-    fence: Fence
 
     def compact(self, run: str) -> None:
         """Trouble here is no trouble of the run: what could not be merged is left as it is."""
@@ -40,10 +38,11 @@ class Compaction:
         storage, kind = self.work.storage, partials.kind_of(group[0].path)
         batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
         target = batch / f"run={run}" / f"kind={kind}"
+        paths = [old.path for old in group]
         try:
             with jobs_of(self.work.spark, [run]):
                 home = storage.url(KEYS.partials)
-                frame = partials.read(self.work.spark, home, kind, [each.path for each in group])
+                frame = partials.read(self.work.spark, home, kind, paths)
                 partials.merged(kind, frame).write.parquet(storage.url(target))
             storage.settle(batch)
         except BaseException:
@@ -51,9 +50,9 @@ class Compaction:
             raise
         crash_point("merge.written")
         new = replace(group[0], path=str(target.relative_to(KEYS.partials)), level=group[0].level + 1)
-        is_replaced = self.work.registry.replace_partials(run, [old.path for old in group], new, self.fence)
+        is_replaced = self.work.registry.replace_partials(run, paths, new, self.work.fence)
         crash_point("merge.committed")
-        for gone in [KEYS.partials / old.path for old in group] if is_replaced else [target]:
+        for gone in [KEYS.partials / path for path in paths] if is_replaced else [target]:
             remove_partial(storage, gone)
 
 

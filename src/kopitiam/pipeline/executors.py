@@ -6,8 +6,10 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future, wait
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies_environment
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -19,10 +21,13 @@ from kopitiam.pipeline.failures import is_stopped, why
 
 PATIENCE_SECONDS = 15.0
 PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to make room first
+WRONG_SECRET_SECONDS = 29.0  # from the beginning; a master that does not know it says nothing
 LOST_SECONDS = 60.0  # longer than a worker takes to be revived, and to start an executor
 _LOOK_SECONDS = 0.1
 _WATCH_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
+_AN_EXECUTOR_TAKES = 3  # times as long as the driver, if all start at once on a busy machine
+_PORTS = {"spark": 7077, "https": 443, "http": 80}
 
 
 def is_cluster(master: str) -> bool:
@@ -35,12 +40,28 @@ def patience_with(master: str, wanted_seconds: float | None = None) -> float:
     return PATIENCE_SECONDS if master.startswith("spark://") else PATIENCE_FOR_OTHERS_SECONDS
 
 
+def patience_to_register(least: float, so_far: float) -> float:
+    """With a master, by whoever has waited so long for a JVM."""
+    return max(least, min(_AN_EXECUTOR_TAKES * so_far, WRONG_SECRET_SECONDS - so_far))
+
+
+def patience_for_executor(least: float, so_far: float) -> float:
+    """With a master that has said yes."""
+    return max(least, _AN_EXECUTOR_TAKES * so_far)
+
+
 def require_reachable(master: str, seconds: float, leaving: threading.Event) -> None:
     """One of the masters takes connections, or will soon: it may be on its way back."""
-    if not master.startswith("spark://"):
+    if master.startswith("spark://"):
+        places = [f"spark://{place}" for place in master.removeprefix("spark://").split(",")]
+    elif master.startswith("k8s://") and not getproxies_environment():
+        place = master.removeprefix("k8s://")
+        places = [place if "://" in place else f"https://{place}"]
+        seconds = min(seconds, PATIENCE_SECONDS)  # those who make room first answer while they do
+    else:
         return
     until = time.monotonic() + seconds
-    while (trouble := _trouble_to_reach(master)) is not None:
+    while (trouble := _trouble_to_reach(places)) is not None:
         if leaving.wait(_LOOK_SECONDS) or time.monotonic() > until:
             raise ServiceError(f"spark.master {master}: cannot be reached: {trouble}")
 
@@ -112,16 +133,19 @@ def _ended(master: str | None) -> ServiceError:
     return ServiceError(f"spark.master {master}: has ended this application: its executors do not last")
 
 
-def _trouble_to_reach(master: str) -> str | None:
+def _trouble_to_reach(places: Iterable[str]) -> str | None:
     trouble = None
-    for place in master.removeprefix("spark://").split(","):
+    for place in map(urlsplit, places):
         try:
-            parts = urlsplit(f"spark://{place}")
-            socket.create_connection((parts.hostname, parts.port or 7077), _CONNECT_SECONDS).close()
+            socket.create_connection(_address(place), _CONNECT_SECONDS).close()
         except ValueError:
-            trouble = "want spark://host:port"
+            trouble = f"want {place.scheme}://host:port"
         except OSError as error:
             trouble = error.strerror or str(error)
         else:
             return None
     return trouble
+
+
+def _address(place: SplitResult) -> tuple[str | None, int]:
+    return place.hostname, place.port or _PORTS[place.scheme]

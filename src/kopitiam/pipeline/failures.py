@@ -1,4 +1,4 @@
-"""Spark's failures: what they say, and jobs that are cancelled with the run they are for."""
+"""Spark's failures: what they say, whose they are, and jobs that are cancelled with the run they are for."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,20 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kopitiam.contracts.errors import RunFailed, Unavailable
+
 SPARK_FAILED = (PySparkException, Py4JJavaError)
+_NO_ROOM = ("No space left on device", "Disk quota exceeded")
+
+
+def failure_of(error: Exception) -> RunFailed | Unavailable:
+    """The run's, unless a disk had no room. That is not to be asked of the disk: what was half written may
+    have gone since."""
+    told = f"{error}\n{getattr(error, '_stackTrace', '')}"  # the cause may stand far below the first line
+    for reason in _NO_ROOM:
+        if reason in told:
+            return Unavailable(f"Spark failed: {reason}")
+    return RunFailed(f"Spark failed: {why(error)}")
 
 
 def why(error: Exception) -> str:

@@ -17,6 +17,7 @@ from kopitiam.contracts.errors import (
     AlreadyPublished,
     IllegalTransition,
     KopitiamError,
+    RegistryUnavailable,
     RunFailed,
     RunNotFound,
     RunOver,
@@ -31,7 +32,7 @@ from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
 from kopitiam.pipeline.batches import BatchWork, chunk_key
 from kopitiam.pipeline.stopwatch import Stopwatch
-from kopitiam.registry.records import Fence, RunAccount
+from kopitiam.registry.records import RunAccount
 from kopitiam.results.answers import AnswerSet
 from kopitiam.results.fingerprint import fingerprint
 from kopitiam.results.forms import write_forms
@@ -46,14 +47,13 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Finalizer:
     work: BatchWork
-    fence: Fence
     scratch: Path
 
     def finish(self, run: str) -> int | None:
         """The number of rows in the answers, or None if there is nothing for us to do."""
         registry = self.work.registry
         try:
-            if not registry.claim_final(run, self.fence):
+            if not registry.claim_final(run, self.work.fence):
                 return None
             crash_point("final.claimed")
             return self._publish(registry.get_run(run))
@@ -62,7 +62,7 @@ class Finalizer:
         except StaleEpoch as error:
             _log.warning("run %s is left to another: %s", run, error, extra={"run": run})
         except Unavailable:
-            registry.unclaim(run, self.fence)
+            registry.unclaim(run, self.work.fence)
             raise
         except KopitiamError as error:
             if not self.work.is_closing:
@@ -78,7 +78,8 @@ class Finalizer:
         storage, folder = self.work.storage, KEYS.provisional(run, uuid.uuid4().hex)
         coverage = Coverage.of(account.processed, account.figures.tables)
         try:
-            self._write(account, folder, Stopwatch(), coverage)
+            with self._writing(folder):
+                self._write(account, folder, Stopwatch(), coverage)
         except RunFailed:
             if registry.partials(run) == list(account.partials):
                 raise
@@ -94,17 +95,17 @@ class Finalizer:
         return None
 
     def _publish(self, run: Run) -> int:
-        attempt = KEYS.attempt(run.run, uuid.uuid4().hex)
-        watch = Stopwatch()
-        try:
+        name, watch = uuid.uuid4().hex, Stopwatch()
+        attempt = KEYS.attempt(run.run, name)
+        with self._writing(attempt):
             summary = self._write(self.work.registry.account(run.run), attempt, watch)
-            crash_point("results.written")
-            self.work.registry.publish_results(
-                run.run, attempt.name.removeprefix("attempt="), summary.to_dict(), self.fence
-            )
-        except KopitiamError:
-            self.work.storage.remove(attempt)
-            raise
+        crash_point("results.written")
+        try:
+            self.work.registry.publish_results(run.run, name, summary.to_dict(), self.work.fence)
+        except KopitiamError as error:
+            if not (isinstance(error, RegistryUnavailable) and self._is_published(run.run, name)):
+                self.work.storage.remove(attempt)
+                raise
         crash_point("results.published")
         with watch.lap("clean up"):
             try:
@@ -113,6 +114,26 @@ class Finalizer:
                 _log.warning("run %s is not tidied up yet: %s", run.run, error, extra={"run": run.run})
         _log.info("run %s answered", run.run, extra={"run": run.run, "seconds": watch.seconds})
         return sum(summary.answers.values())
+
+    def _is_published(self, run: str, attempt: str) -> bool:
+        """Where a commit broke, and may have taken effect: handed back first, so that it no longer can.
+
+        `Unavailable` if nobody knows; then the attempt stays, for the next one or a gateway to tidy up.
+        """
+        self.work.registry.unclaim(run, self.work.fence)
+        published = self.work.registry.results(run)
+        return published is not None and published.attempt == attempt
+
+    @contextlib.contextmanager
+    def _writing(self, folder: Key) -> Iterator[None]:
+        """What led to nothing goes. A disk without room is no fault of the run, which is `Unavailable`."""
+        try:
+            yield
+        except (KopitiamError, OSError) as error:
+            self.work.storage.remove(folder)
+            if isinstance(error, KopitiamError) or self.work.is_closing:
+                raise
+            raise Unavailable(f"answers cannot be written: {error.strerror or error}") from error
 
     def _write(
         self, account: RunAccount, target: Key, watch: Stopwatch, coverage: Coverage | None = None
@@ -161,7 +182,7 @@ class Finalizer:
         try:
             self.work.storage.check()
         except Unavailable:
-            self.work.registry.unclaim(run, self.fence)
+            self.work.registry.unclaim(run, self.work.fence)
             raise
         self.work.fail(run, reason)
 

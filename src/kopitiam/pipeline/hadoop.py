@@ -1,5 +1,6 @@
 """Spark's own file systems, told where the storage is."""
 
+import uuid
 from collections.abc import Mapping
 
 from py4j.protocol import Py4JJavaError
@@ -11,7 +12,10 @@ from kopitiam.storage.port import Key, StoragePort
 
 
 def show_storage(spark: SparkSession, storage: StoragePort, conf: Mapping[str, str]) -> None:
-    """Told to the live session, so that keys stand on no command line and in no list of settings."""
+    """Told to the live session, so that keys stand on no command line and in no list of settings.
+
+    A small file is written and deleted: Spark has other libraries, and perhaps other rights, than we have.
+    """
     if not storage.is_shared:
         return
     context, url = spark.sparkContext, storage.url(Key())
@@ -20,7 +24,10 @@ def show_storage(spark: SparkSession, storage: StoragePort, conf: Mapping[str, s
     for name, value in conf.items():
         hadoop.set(name, value)
     try:
-        context._jvm.org.apache.hadoop.fs.Path(url).getFileSystem(hadoop)
+        probe = context._jvm.org.apache.hadoop.fs.Path(storage.url(Key(f".probe-{uuid.uuid4().hex}")))
+        files = probe.getFileSystem(hadoop)
+        files.create(probe).close()
+        files.delete(probe, False)
     except Py4JJavaError as error:
         reason = why(error)
         is_missing = url.startswith("s3a:") and "S3AFileSystem not found" in reason

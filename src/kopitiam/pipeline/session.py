@@ -26,6 +26,8 @@ from kopitiam.pipeline.executors import (
     await_executor,
     is_cluster,
     open_session,
+    patience_for_executor,
+    patience_to_register,
     patience_with,
     require_reachable,
 )
@@ -69,7 +71,6 @@ _MOST_MEMORY_MB = 4096
 _KILL_AGAIN_SECONDS = 0.05
 _TAKE_LEAVE_SECONDS = 2.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-_AN_EXECUTOR_TAKES = 3  # times as long as the driver, if all start at once on a busy machine
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,6 @@ def _say_nothing(_server: object, _request: object, _client: object) -> None:
 
 def _start(options: SparkOptions, workspace: Path, leaving: threading.Event) -> SparkSession:
     begun, least = time.monotonic(), patience_with(options.master, options.patience_seconds)
-
-    def patience() -> float:
-        return max(least, _AN_EXECUTOR_TAKES * (time.monotonic() - begun))
-
     require_reachable(options.master, least, leaving)
     java = find_java()
     os.environ.update(java.environment)
@@ -126,9 +123,9 @@ def _start(options: SparkOptions, workspace: Path, leaving: threading.Event) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyspark warns of a pandas that nothing here uses
         gateway = _launch(conf, java, options, workspace)
-        spark = open_session(conf, gateway, patience())
+        spark = open_session(conf, gateway, patience_to_register(least, time.monotonic() - begun))
     if is_cluster(options.master):
-        await_executor(spark, patience())
+        await_executor(spark, patience_for_executor(least, time.monotonic() - begun))
     return spark
 
 

@@ -1,6 +1,6 @@
 """The registry's chunk log as a streaming source: one row for each chunk, in the order of the log.
 
-An offset holds the last sequence number of each shard. Spark keeps the reader in a Python process beside
+An offset holds the last sequence number of each lane. Spark keeps the reader in a Python process beside
 its driver and pickles it there: it is small, and opens a registry of its own. No folder is ever listed.
 """
 
@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from kopitiam.contracts.errors import ForeignCheckpoint
+from kopitiam.contracts.lanes import slow_lane
 from kopitiam.contracts.runs import LogEntry
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME = "chunk_log"
 # The span comes with every row, and in a row of its own: a batch of forgotten runs has nothing else.
-SCHEMA = "shard INT, after LONG, upto LONG, sequence LONG, run STRING, table STRING, number LONG, rows LONG, bytes LONG"  # noqa: E501
+SCHEMA = "lane INT, after LONG, upto LONG, sequence LONG, run STRING, table STRING, number LONG, rows LONG, bytes LONG"  # noqa: E501
 
 Offset = dict[str, int]
 LogRow = tuple[int, int, int, int | None, str | None, str | None, int | None, int | None, int | None]
@@ -28,33 +29,52 @@ LogRow = tuple[int, int, int, int | None, str | None, str | None, int | None, in
 
 @dataclass(frozen=True)
 class LogBounds:
-    """Which shards to read, and how much of them in one batch."""
+    """Which shards to read, and how much of them in one batch; of every shard at least a chunk."""
 
     shards: tuple[int, ...]
     max_chunks: int
     max_bytes: int
 
-    def of_one_shard(self) -> tuple[int, int]:
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return tuple(lane for shard in self.shards for lane in (shard, slow_lane(shard)))
+
+    @property
+    def of_one_shard(self) -> "Room":
         shards = len(self.shards)
-        return -(-self.max_chunks // shards), -(-self.max_bytes // shards)
+        return Room(max(1, self.max_chunks // shards), max(1, self.max_bytes // shards))
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much may still be taken."""
+
+    chunks: int
+    bytes: int
+
+    def half(self, rounding: int) -> "Room":
+        return Room((self.chunks + rounding) // 2, (self.bytes + rounding) // 2)
+
+    def without(self, taken: list[LogEntry]) -> "Room":
+        return Room(self.chunks - len(taken), self.bytes - sum(chunk.bytes for chunk in taken))
 
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What a batch is about: the span of each shard, and the chunks in it."""
+    """What a batch is about: the span of each lane, and the chunks in it."""
 
     spans: dict[int, tuple[int, int]]
     chunks: tuple[LogEntry, ...]
 
     @classmethod
     def of_rows(cls, rows: list[Row]) -> "Descriptors":
-        spans = {row.shard: (row.after, row.upto) for row in rows}
+        spans = {row.lane: (row.after, row.upto) for row in rows}
         chunks = (
-            LogEntry(row.shard, row.sequence, row.run, row.table, row.number, row.rows, row.bytes)
+            LogEntry(row.lane, row.sequence, row.run, row.table, row.number, row.rows, row.bytes)
             for row in rows
             if row.run is not None
         )
-        return cls(spans, tuple(sorted(chunks, key=lambda chunk: (chunk.shard, chunk.sequence))))
+        return cls(spans, tuple(sorted(chunks, key=lambda chunk: (chunk.lane, chunk.sequence))))
 
 
 def chunk_log(connect: "Callable[[], RegistryPort]", bounds: LogBounds) -> type[DataSource]:
@@ -90,27 +110,47 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """A new query goes on where the registry says that the last one stopped."""
-        positions = self._registry.positions(self._bounds.shards)
-        return {str(shard): positions[shard] for shard in self._bounds.shards}
+        return {str(lane): at for lane, at in self._registry.positions(self._bounds.lanes).items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {str(shard): self._registry.last_sequence(shard) for shard in self._bounds.shards}
+        self._target = {str(lane): self._registry.last_sequence(lane) for lane in self._bounds.lanes}
 
     def read(self, start: Offset) -> tuple[Iterator[LogRow], Offset]:
-        if any(start[str(shard)] > at for shard, at in self._registry.positions(self._bounds.shards).items()):
+        stands = self._registry.positions(self._bounds.lanes)
+        if start.keys() != {str(lane) for lane in stands}:
+            raise ForeignCheckpoint(f"the checkpoint is at {start}, which are other lanes")
+        if any(start[str(lane)] > at for lane, at in stands.items()):
             raise ForeignCheckpoint(f"the checkpoint is at {start}, which the registry has not reached")
-        end = {str(shard): self._head(shard, start[str(shard)]) for shard in self._bounds.shards}
+        end: Offset = {}
+        for shard in self._bounds.shards:
+            end |= self._heads(start, shard)
         return iter(list(self.readBetweenOffsets(start, end))), end  # Spark copies it, as only lists can be
 
     def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[LogRow]:
-        for shard in self._bounds.shards:
-            after, upto = start[str(shard)], end[str(shard)]
+        for lane in self._bounds.lanes:
+            after, upto = start[str(lane)], end[str(lane)]
             if upto > after:
-                yield shard, after, upto, None, None, None, None, None, None
-                for chunk in self._registry.read_span(shard, after, upto):
+                yield lane, after, upto, None, None, None, None, None, None
+                for chunk in self._registry.read_span(lane, after, upto):
                     what = (chunk.run, chunk.table, chunk.number, chunk.rows, chunk.bytes)
-                    yield shard, after, upto, chunk.sequence, *what
+                    yield lane, after, upto, chunk.sequence, *what
 
-    def _head(self, shard: int, after: int) -> int:
-        head = self._registry.log_head(shard, after, *self._bounds.of_one_shard())
-        return head if self._target is None else max(after, min(head, self._target[str(shard)]))
+    def _heads(self, start: Offset, shard: int) -> Offset:
+        """Half of the room is for each lane, and what one leaves of its half is for the other. The odd place
+        goes to them in turn."""
+        express, slow = str(shard), str(slow_lane(shard))
+        room = self._bounds.of_one_shard
+        head = self._head(start, express, room.half(rounding=(start[express] + start[slow]) % 2))
+        slow_head = self._head(start, slow, room.without(self._taken(express, start, head)))
+        head = self._head(start, express, room.without(self._taken(slow, start, slow_head)))
+        return {express: head, slow: slow_head}
+
+    def _head(self, start: Offset, lane: str, room: Room) -> int:
+        after = start[lane]
+        if room.chunks < 1 or room.bytes < 1:
+            return after
+        head = self._registry.log_head(int(lane), after, room.chunks, room.bytes)
+        return head if self._target is None else max(after, min(head, self._target[lane]))
+
+    def _taken(self, lane: str, start: Offset, upto: int) -> list[LogEntry]:
+        return self._registry.read_span(int(lane), start[lane], upto) if upto > start[lane] else []

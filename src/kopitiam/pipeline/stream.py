@@ -34,11 +34,13 @@ from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.failures import is_stopped
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
 from kopitiam.pipeline.stopwatch import Stopwatch
-from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import Key
 
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
+# Below a batch: written; by a task that is done, of a job that is not; by a task that is not.
+_FOLDERS_OF_RUNS = ("run=*", "_temporary/*/*/run=*", "_temporary/*/_temporary/*/run=*")
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +50,6 @@ class Stream:
     connect: Callable[[], RegistryPort]  # for Spark's reader, in a process of its own
     bounds: LogBounds
     checkpoint: Path
-    fence: Fence
     on_committed: Callable[[Batch], None]
     _query: StreamingQuery | None = None
     _is_started: threading.Event = field(default_factory=threading.Event)
@@ -99,7 +100,8 @@ class Stream:
     def _is_ours(self, batch: Key) -> bool:
         if not self.work.storage.is_shared:
             return True
-        runs = [key.name.removeprefix("run=") for key in self.work.storage.find(f"{batch}/run=*")]
+        found = [key for below in _FOLDERS_OF_RUNS for key in self.work.storage.find(f"{batch}/{below}")]
+        runs = {key.name.removeprefix("run=") for key in found}
         return bool(runs) and all(map(self._is_known, runs))
 
     def _is_known(self, run: str) -> bool:
@@ -162,17 +164,17 @@ class Stream:
     def _processed(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
         """A batch that the registry knows is not computed again, only named."""
         positions = self.work.registry.positions(found.spans)
-        if all(positions[shard] == upto for shard, (_, upto) in found.spans.items()):
+        if all(positions[lane] == upto for lane, (_, upto) in found.spans.items()):
             return Batch(query, number, found.spans, (), ())
-        for shard, (after, upto) in found.spans.items():
-            if positions[shard] != after:
-                where = f"goes from {after} to {upto} in shard {shard}"
-                raise ForeignCheckpoint(f"batch {number} {where}, the registry is at {positions[shard]}")
+        for lane, (after, upto) in found.spans.items():
+            if positions[lane] != after:
+                where = f"goes from {after} to {upto} in lane {lane}"
+                raise ForeignCheckpoint(f"batch {number} {where}, the registry is at {positions[lane]}")
         return self.work.process(query, number, found, watch)
 
     def _commit(self, batch: Batch, watch: Stopwatch) -> None:
         with watch.lap("commit"):
-            committed = self.work.registry.commit_batch(batch, self.fence)
+            committed = self.work.registry.commit_batch(batch, self.work.fence)
         self._committed += 1
         for run in committed.ignored:
             let_go(self.work.storage, run)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.batches import Batch
-from kopitiam.contracts.errors import KopitiamError, RunNotFound, StaleEpoch
+from kopitiam.contracts.errors import KopitiamError, RunNotFound, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import (
     END_TOPICS,
     FINAL_QUEUE,
@@ -29,6 +29,7 @@ from kopitiam.contracts.messages import (
     ProvisionalWanted,
     TableEnd,
 )
+from kopitiam.contracts.runs import RunState
 from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
@@ -67,6 +68,7 @@ class Worker:
     def __init__(self, node: PipelineNode) -> None:
         self.node = node
         self.stopping = threading.Event()
+        self.ready = Future[None]()  # done when it listens
         self._in_hand: set[str] = set()
         self._lock = threading.Lock()
         self._steps = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="final-step")
@@ -78,11 +80,12 @@ class Worker:
             return  # whoever started it is told
         spark = node.session.result()
         show_storage(spark, node.storage, node.hadoop)
-        work = BatchWork(node.name, spark, node.registry, node.storage, self.stopping)
-        self._finalizer = Finalizer(work, node.fence, node.scratch)
-        self._compaction = Compaction(work, node.fence)
-        stream = Stream(work, node.connect, node.bounds, node.checkpoint, node.fence, self._on_committed)
+        work = BatchWork(node.name, spark, node.registry, node.storage, node.fence, self.stopping)
+        self._finalizer = Finalizer(work, node.scratch)
+        self._compaction = Compaction(work)
+        stream = Stream(work, node.connect, node.bounds, node.checkpoint, self._on_committed)
         with self._listening():
+            self.ready.set_result(None)
             stream.run()
 
     def stop(self) -> None:
@@ -116,7 +119,7 @@ class Worker:
         for run in batch.runs:
             self._compaction.compact(run)
         for run, seen in tables.items():
-            report(self.node.bus, self.node.registry, run, seen, batch.spans)
+            report(self.node.bus, self.node.registry, run, seen, batch.shards)
 
     def _on_end(self, message: Message) -> None:
         """The last chunks may have been processed before their END came."""
@@ -133,9 +136,19 @@ class Worker:
 
     def _on_force_end(self, message: Message) -> None:
         if isinstance(message, ForceEnd):
-            for run in message.runs:
+            for run in filter(self._is_given_up, message.runs):
                 self.node.session.result().sparkContext.cancelJobsWithTag(tag_of(run))
                 let_go(self.node.storage, run)
+
+    def _is_given_up(self, run: str) -> bool:
+        """By the registry: a message alone ends no run, and takes no answers away."""
+        try:
+            return self.node.registry.get_run(run).state in (RunState.FAILED, RunState.ENDED)
+        except RunNotFound:
+            return False
+        except Unavailable as error:  # its batches find out, and a gateway tidies up
+            _log.warning("run %s: Force End is not looked up: %s", run, error, extra={"run": run})
+            return False
 
     def _finish(self, run: str) -> None:
         rows = self._finalizer.finish(run)

@@ -24,11 +24,11 @@ def views(connection: Connection) -> list[BarrierView]:
 
 
 def _pending(connection: Connection) -> dict[str, int]:
-    """How many chunks of each run the position of their shard has not reached."""
+    """How many chunks of each run the position of their lane has not reached."""
     position = func.coalesce(shard_positions.c.position, 0)
     query = (
         select(chunks.c.run, func.count().label("ahead"))
-        .outerjoin_from(chunks, shard_positions, shard_positions.c.shard == chunks.c.shard)
+        .outerjoin_from(chunks, shard_positions, shard_positions.c.lane == chunks.c.lane)
         .where(chunks.c.run.in_(WATCHED_RUNS), chunks.c.sequence > position)
         .group_by(chunks.c.run)
     )

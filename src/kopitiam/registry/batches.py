@@ -1,6 +1,6 @@
 """Batches of the stream: committed once, whatever is repeated. Each function is a part of a transaction.
 
-Locks are taken in one order: the batch, its shards' positions, its runs. The runs come last, since their
+Locks are taken in one order: the batch, its lanes' positions, its runs. The runs come last, since their
 clients wait for them.
 """
 
@@ -21,15 +21,17 @@ KEPT = 100  # batches of a query; Spark repeats the last one, a restored checkpo
 Spans = Mapping[int, tuple[int, int]]
 
 
-def positions(connection: Connection, shards: Collection[int]) -> dict[int, int]:
-    query = select(shard_positions).where(shard_positions.c.shard.in_(shards))
-    return dict.fromkeys(shards, 0) | {row.shard: row.position for row in connection.execute(query)}
+def positions(connection: Connection, lanes: Collection[int]) -> dict[int, int]:
+    query = select(shard_positions).where(shard_positions.c.lane.in_(lanes))
+    return dict.fromkeys(lanes, 0) | {row.lane: row.position for row in connection.execute(query)}
 
 
 def commit(connection: Connection, batch: Batch) -> Committed:
     if not _begin(connection, batch):
         return _repeated(connection, batch)
     _move_positions(connection, batch)
+    if batch.batch == 0:
+        _forget_superseded(connection, batch)
     states = locked_states(connection, batch.runs)
     alive = {run for run, state in states.items() if not state.is_over}
     _count(connection, [each for each in batch.processed if each.run in alive])
@@ -68,30 +70,40 @@ def _move_positions(connection: Connection, batch: Batch) -> None:
     if not batch.spans:
         return
     stands = _locked_positions(connection, batch.spans)
-    ends = select(shard_counters).where(shard_counters.c.shard.in_(batch.spans))
-    ends_at = {row.shard: row.last for row in connection.execute(ends)}
-    for shard, (after, upto) in sorted(batch.spans.items()):
-        goes = f"batch {batch.batch} of {batch.query} goes from {after} to {upto} in shard {shard}"
-        if stands[shard] != after:
-            raise ForeignCheckpoint(f"{goes}, which stands at {stands[shard]}")
-        if upto > ends_at.get(shard, 0):
-            raise ForeignCheckpoint(f"{goes}, whose log ends at {ends_at.get(shard, 0)}")
-    moving = update(shard_positions).where(shard_positions.c.shard == bindparam("of_shard"))
+    ends = select(shard_counters).where(shard_counters.c.lane.in_(batch.spans))
+    ends_at = {row.lane: row.last for row in connection.execute(ends)}
+    for lane, (after, upto) in sorted(batch.spans.items()):
+        goes = f"batch {batch.batch} of {batch.query} goes from {after} to {upto} in lane {lane}"
+        if stands[lane] != after:
+            raise ForeignCheckpoint(f"{goes}, which stands at {stands[lane]}")
+        if upto > ends_at.get(lane, 0):
+            raise ForeignCheckpoint(f"{goes}, whose log ends at {ends_at.get(lane, 0)}")
+    moving = update(shard_positions).where(shard_positions.c.lane == bindparam("of_lane"))
     connection.execute(
         moving.values(position=bindparam("upto")),
-        [{"of_shard": shard, "upto": upto} for shard, (_, upto) in batch.spans.items()],
+        [{"of_lane": lane, "upto": upto} for lane, (_, upto) in batch.spans.items()],
     )
 
 
-def _locked_positions(connection: Connection, shards: Collection[int]) -> dict[int, int]:
-    wanted = sorted(shards)
-    query = select(shard_positions).where(shard_positions.c.shard.in_(wanted))
-    locking = query.order_by(shard_positions.c.shard).with_for_update()
-    found = {row.shard: row.position for row in connection.execute(locking)}
-    if missing := [shard for shard in wanted if shard not in found]:
+def _forget_superseded(connection: Connection, batch: Batch) -> None:
+    """A query that begins takes the place of those that were here before it. Should one of them come back
+    with its checkpoint, the positions refuse it."""
+    others = select(batches.c.query, batches.c.spans).where(batches.c.query != batch.query)
+    lanes = {str(lane) for lane in batch.spans}
+    superseded = {row.query for row in connection.execute(others) if lanes & json.loads(row.spans).keys()}
+    if superseded:
+        connection.execute(delete(batches).where(batches.c.query.in_(superseded)))
+
+
+def _locked_positions(connection: Connection, lanes: Collection[int]) -> dict[int, int]:
+    wanted = sorted(lanes)
+    query = select(shard_positions).where(shard_positions.c.lane.in_(wanted))
+    locking = query.order_by(shard_positions.c.lane).with_for_update()
+    found = {row.lane: row.position for row in connection.execute(locking)}
+    if missing := [lane for lane in wanted if lane not in found]:
         adding = upsert(connection, shard_positions).on_conflict_do_nothing()
-        connection.execute(adding, [{"shard": shard, "position": 0} for shard in missing])
-        found = {row.shard: row.position for row in connection.execute(locking)}
+        connection.execute(adding, [{"lane": lane, "position": 0} for lane in missing])
+        found = {row.lane: row.position for row in connection.execute(locking)}
     return found
 
 
@@ -124,4 +136,4 @@ def _is(batch: Batch) -> ColumnElement[bool]:
 
 
 def _told(spans: Spans) -> str:
-    return json.dumps({str(shard): list(spans[shard]) for shard in sorted(spans)})
+    return json.dumps({str(lane): list(spans[lane]) for lane in sorted(spans)})

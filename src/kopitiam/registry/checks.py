@@ -19,14 +19,14 @@ def want_counts(**counts: int) -> None:
 
 def want_batch(batch: Batch) -> None:
     want_counts(batch=batch.batch)
-    for shard, (after, upto) in batch.spans.items():
-        want_counts(shard=shard, after=after, upto=upto)
+    for lane, (after, upto) in batch.spans.items():
+        want_counts(lane=lane, after=after, upto=upto)
         if upto < after:
-            raise ValueError(f"shard {shard}: want a span that goes forward, not from {after} to {upto}")
+            raise ValueError(f"lane {lane}: want a span that goes forward, not from {after} to {upto}")
     for processed in batch.processed:
         want_table(processed.table)
         want_counts(chunks=processed.chunks, rows=processed.rows)
-        if processed.shard not in batch.spans:
+        if processed.shard not in batch.shards:
             raise ValueError(f"shard {processed.shard}: want a span for what was processed of it")
     for partial in batch.partials:
         want_counts(level=partial.level, rows=partial.rows)

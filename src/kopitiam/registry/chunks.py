@@ -1,4 +1,4 @@
-"""Chunks: registered once, numbered per shard in the order in which they become durable, and read back
+"""Chunks: registered once, numbered per lane in the order in which they become durable, and read back
 as a log. Each function is a part of a transaction.
 
 Registering is the registry's hot path: its statements are texts, which cost a third of built ones.
@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from sqlalchemy import Connection, func, select, text
 
 from kopitiam.contracts.errors import RunOver, TableSealed
+from kopitiam.contracts.lanes import lane_of
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, Span
 from kopitiam.registry.records import Registered
 from kopitiam.registry.runs import get_run, locked
@@ -16,7 +17,7 @@ from kopitiam.registry.schema import chunks, shard_counters
 
 FIND = text("""
     SELECT run_tables.sealed, chunks.number, chunks.digest, chunks.rows, chunks.bytes, chunks.rejected,
-           chunks.shard, chunks.sequence
+           chunks.lane, chunks.sequence
     FROM run_tables
     LEFT JOIN chunks ON chunks.run = run_tables.run
                     AND chunks.table_name = run_tables.table_name
@@ -33,13 +34,13 @@ RENEW_AND_TOUCH = text("""
     UPDATE runs SET lease_expires_at = :now + lease_seconds, version = version + 1 WHERE run = :run
 """)
 TAKE_SEQUENCE = text("""
-    INSERT INTO shard_counters (shard, last) VALUES (:shard, 1)
-    ON CONFLICT (shard) DO UPDATE SET last = shard_counters.last + 1
+    INSERT INTO shard_counters (lane, last) VALUES (:lane, 1)
+    ON CONFLICT (lane) DO UPDATE SET last = shard_counters.last + 1
     RETURNING last
 """)
 STORE = text("""
-    INSERT INTO chunks (run, table_name, number, digest, rows, bytes, rejected, shard, sequence)
-    VALUES (:run, :table, :number, :digest, :rows, :bytes, :rejected, :shard, :sequence)
+    INSERT INTO chunks (run, table_name, number, digest, rows, bytes, rejected, lane, sequence)
+    VALUES (:run, :table, :number, :digest, :rows, :bytes, :rejected, :lane, :sequence)
 """)
 CHUNK_COLUMNS = (
     chunks.c.table_name.label("table"),
@@ -48,11 +49,11 @@ CHUNK_COLUMNS = (
     chunks.c.rows,
     chunks.c.bytes,
     chunks.c.rejected,
-    chunks.c.shard,
+    chunks.c.lane,
     chunks.c.sequence,
 )
 LOG_COLUMNS = (
-    chunks.c.shard,
+    chunks.c.lane,
     chunks.c.sequence,
     chunks.c.run,
     chunks.c.table_name.label("table"),
@@ -63,7 +64,7 @@ LOG_COLUMNS = (
 
 
 def register(connection: Connection, run: str, wanted: ChunkRecord, now: float) -> Registered:
-    """`wanted` comes without shard and sequence; the outcome has them."""
+    """`wanted` comes without lane and sequence; the outcome has them."""
     found = locked(connection, run)
     if found.state.is_over:
         raise RunOver(f"run {run} is {found.state}")
@@ -77,8 +78,8 @@ def register(connection: Connection, run: str, wanted: ChunkRecord, now: float) 
     _want_room(found, is_sealed, wanted)
     connection.execute(COUNT, {"run": run, **asdict(wanted)})
     connection.execute(RENEW_AND_TOUCH, {"run": run, "now": now})
-    shard = wanted.number % found.shards
-    chunk = replace(wanted, shard=shard, sequence=take_sequence(connection, shard))
+    lane = lane_of(wanted.number, found.shards)
+    chunk = replace(wanted, lane=lane, sequence=take_sequence(connection, lane))
     connection.execute(STORE, {"run": run, **asdict(chunk)})
     return Registered("stored", chunk)
 
@@ -90,10 +91,10 @@ def _want_room(run: Run, is_sealed: bool, wanted: ChunkRecord) -> None:
         raise TableSealed(f"{wanted.table} of run {run.run} is sealed, without a chunk {wanted.number}")
 
 
-def take_sequence(connection: Connection, shard: int) -> int:
+def take_sequence(connection: Connection, lane: int) -> int:
     """The counter's row stays locked until the commit: numbers are committed in order, and one that is
     rolled back is given again. All runs share it, so it is taken as late as can be."""
-    sequence: int = connection.execute(TAKE_SEQUENCE, {"shard": shard}).scalar_one()
+    sequence: int = connection.execute(TAKE_SEQUENCE, {"lane": lane}).scalar_one()
     return sequence
 
 
@@ -101,11 +102,6 @@ def list_chunks(connection: Connection, run: str, table: str) -> list[ChunkRecor
     get_run(connection, run)
     query = select(*CHUNK_COLUMNS).where(chunks.c.run == run, chunks.c.table_name == table)
     return [ChunkRecord(*row) for row in connection.execute(query.order_by(chunks.c.number))]
-
-
-def durable_numbers(connection: Connection, run: str, table: str) -> tuple[Span, ...]:
-    get_run(connection, run)
-    return durable_spans(connection, run, table)
 
 
 def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, ...]:
@@ -123,10 +119,10 @@ def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, .
     return tuple((row[0], row[1]) for row in connection.execute(query))
 
 
-def log_head(connection: Connection, shard: int, after: int, max_chunks: int, max_bytes: int) -> int:
+def log_head(connection: Connection, lane: int, after: int, max_chunks: int, max_bytes: int) -> int:
     query = (
         select(chunks.c.sequence, chunks.c.bytes)
-        .where(chunks.c.shard == shard, chunks.c.sequence > after)
+        .where(chunks.c.lane == lane, chunks.c.sequence > after)
         .order_by(chunks.c.sequence)
         .limit(max(max_chunks, 1) + 1)
     )
@@ -136,16 +132,16 @@ def log_head(connection: Connection, shard: int, after: int, max_chunks: int, ma
         if count > 0 and (count >= max_chunks or size > max_bytes):
             return head
         head = entry.sequence
-    return max(after, last_sequence(connection, shard))
+    return max(after, last_sequence(connection, lane))
 
 
-def read_span(connection: Connection, shard: int, after: int, upto: int) -> list[LogEntry]:
+def read_span(connection: Connection, lane: int, after: int, upto: int) -> list[LogEntry]:
     query = select(*LOG_COLUMNS).where(
-        chunks.c.shard == shard, chunks.c.sequence > after, chunks.c.sequence <= upto
+        chunks.c.lane == lane, chunks.c.sequence > after, chunks.c.sequence <= upto
     )
     return [LogEntry(*row) for row in connection.execute(query.order_by(chunks.c.sequence))]
 
 
-def last_sequence(connection: Connection, shard: int) -> int:
-    query = select(shard_counters.c.last).where(shard_counters.c.shard == shard)
+def last_sequence(connection: Connection, lane: int) -> int:
+    query = select(shard_counters.c.last).where(shard_counters.c.lane == lane)
     return connection.scalar(query) or 0

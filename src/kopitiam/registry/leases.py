@@ -70,11 +70,13 @@ def holds(connection: Connection, lease: Fence, now: float) -> bool:
     return connection.scalar(select(leases.c.epoch).where(_is_current(lease, now))) is not None
 
 
-def guard(connection: Connection, fence: Fence | None, now: float) -> None:
-    """From here to the end of the transaction nobody can take the lease over."""
+def guard(connection: Connection, fence: Fence | None) -> None:
+    """From here to the end of the transaction nobody can take the lease over. One that has run out, and
+    that nobody took, is as good: whoever takes it gets the next epoch, and that is what fences."""
     if fence is None:
         return
-    query = select(leases.c.epoch).where(_is_current(fence, now))
+    is_last = and_(leases.c.name == fence.name, leases.c.epoch == fence.epoch, leases.c.holder != NOBODY)
+    query = select(leases.c.epoch).where(is_last)
     if connection.scalar(query.with_for_update(read=True)) is None:
         raise StaleEpoch(f"epoch {fence.epoch} of {fence.name} is over")
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunFigures, RunState, Span, TableState
+from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, TableState
 from kopitiam.contracts.stages import ByTable
 from kopitiam.registry.records import Ended, Fence, Opened, Published, Registered, RunAccount
 
@@ -55,8 +55,6 @@ class RegistryPort(Protocol):
     def most_shards(self) -> int:
         """Of any run that is under way; 0 if there is none."""
 
-    def figures(self, run: str) -> RunFigures: ...
-
     def account(self, run: str) -> RunAccount:
         """Figures, expectations, progress and answers, all of one moment."""
 
@@ -68,6 +66,9 @@ class RegistryPort(Protocol):
 
     def renew_lease(self, run: str, lease_seconds: float) -> None:
         """`RunOver` if the run is over."""
+
+    def renew_open_runs(self, fence: Fence | None = None) -> None:
+        """Every open run has at least a full lease again: its client could not be heard for a while."""
 
     def runs_in(self, *states: RunState) -> list[Run]:
         """Oldest first."""
@@ -96,8 +97,6 @@ class RegistryPort(Protocol):
 
     def chunks(self, run: str, table: str) -> list[ChunkRecord]: ...
 
-    def durable_numbers(self, run: str, table: str) -> tuple[Span, ...]: ...
-
     def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
         """Seals the table if exactly these chunks and rows are durable, and with the last table the
         run. `rejected` rows were set aside before they came into any chunk; they are counted once.
@@ -106,27 +105,27 @@ class RegistryPort(Protocol):
     def expectations(self, run: str) -> ByTable:
         """For each sealed table and every shard, zero included: what there is to process."""
 
-    def log_head(self, shard: int, after: int, max_chunks: int, max_bytes: int) -> int:
+    def log_head(self, lane: int, after: int, max_chunks: int, max_bytes: int) -> int:
         """How far a reader may go from `after`: to the last entry within the bounds, or, if they cut
-        nothing off, to the shard's last sequence, so that the holes of forgotten runs are passed over.
+        nothing off, to the lane's last sequence, so that the holes of forgotten runs are passed over.
         The first entry always fits, so that a reader always gets on."""
 
-    def read_span(self, shard: int, after: int, upto: int) -> list[LogEntry]:
+    def read_span(self, lane: int, after: int, upto: int) -> list[LogEntry]:
         """Chunks in the order in which they became durable: whoever has seen a sequence number will
         never see a smaller one appear. Numbers have no gaps but those of forgotten runs."""
 
-    def last_sequence(self, shard: int) -> int:
+    def last_sequence(self, lane: int) -> int:
         """0 before the first chunk; never goes back, whatever is forgotten."""
 
     # -- the stream
 
-    def positions(self, shards: Iterable[int]) -> dict[int, int]:
-        """Up to which sequence each shard has been processed and committed; 0 if never."""
+    def positions(self, lanes: Iterable[int]) -> dict[int, int]:
+        """Up to which sequence each lane has been processed and committed; 0 if never."""
 
     def commit_batch(self, batch: Batch, fence: Fence | None = None) -> Committed:
         """Positions move, counters are added to, partials are kept: all of it, once. A batch that was
         committed before changes nothing, and is answered as it was the first time. `ForeignCheckpoint`
-        if it has other spans than then, does not begin where its shards stand, or goes beyond the log.
+        if it has other spans than then, does not begin where its lanes stand, or goes beyond the log.
         Runs that are over or gone are ignored; the version of the others grows."""
 
     def progress(self, run: str) -> ByTable:
@@ -205,7 +204,8 @@ class RegistryPort(Protocol):
         which finds its epoch stale at its next write."""
 
     def renew(self, name: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
-        """False if it is another's: stop. One that has run out and that nobody took meanwhile is renewed."""
+        """False if it is another's: stop. One that has run out and that nobody took meanwhile is renewed,
+        as it is still good as a fence: only a later epoch, or giving it back, ends one."""
 
     def holds(self, name: str, epoch: int) -> bool: ...
 
@@ -219,7 +219,7 @@ class RegistryPort(Protocol):
     def nodes(self) -> list[NodeRecord]:
         """By name."""
 
-    def forget_node(self, name: str) -> None: ...
+    def forget_node(self, name: str, fence: Fence | None = None) -> None: ...
 
     # -- health
 

@@ -15,9 +15,7 @@ from kopitiam.contracts.runs import (
     ChunkRecord,
     LogEntry,
     Run,
-    RunFigures,
     RunState,
-    Span,
     TableState,
     new_run_id,
 )
@@ -76,7 +74,7 @@ class Registry(RegistryPort):
 
     def _write_fenced(self, fence: Fence | None, work: Callable[[Connection], T]) -> T:
         def guarded(connection: Connection) -> T:
-            leases.guard(connection, fence, self._now())
+            leases.guard(connection, fence)
             return work(connection)
 
         return self._write(guarded)
@@ -128,9 +126,6 @@ class Registry(RegistryPort):
     def most_shards(self) -> int:
         return self._read(runs.most_shards)
 
-    def figures(self, run: str) -> RunFigures:
-        return self._read(lambda c: tables.figures(c, run))
-
     def account(self, run: str) -> RunAccount:
         return self._read(lambda c: tables.account(c, run))
 
@@ -142,6 +137,9 @@ class Registry(RegistryPort):
 
     def renew_lease(self, run: str, lease_seconds: float) -> None:
         self._write(lambda c: runs.renew_lease(c, run, self._now() + lease_seconds))
+
+    def renew_open_runs(self, fence: Fence | None = None) -> None:
+        self._write_fenced(fence, lambda c: runs.renew_open_runs(c, self._now()))
 
     def runs_in(self, *states: RunState) -> list[Run]:
         return self._read(lambda c: runs.runs_in(c, states))
@@ -169,16 +167,12 @@ class Registry(RegistryPort):
     ) -> Registered:
         want_table(table)
         want_counts(number=number, rows=rows, bytes=bytes, rejected=rejected)
-        wanted = ChunkRecord(table, number, digest, rows, bytes, rejected, shard=-1, sequence=-1)
+        wanted = ChunkRecord(table, number, digest, rows, bytes, rejected, lane=-1, sequence=-1)
         return self._write(lambda c: chunks.register(c, run, wanted, self._now()))
 
     def chunks(self, run: str, table: str) -> list[ChunkRecord]:
         want_table(table)
         return self._read(lambda c: chunks.list_chunks(c, run, table))
-
-    def durable_numbers(self, run: str, table: str) -> tuple[Span, ...]:
-        want_table(table)
-        return self._read(lambda c: chunks.durable_numbers(c, run, table))
 
     def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
         want_table(table)
@@ -190,19 +184,19 @@ class Registry(RegistryPort):
     def expectations(self, run: str) -> ByTable:
         return self._read(lambda c: volumes.expectations(c, run))
 
-    def log_head(self, shard: int, after: int, max_chunks: int, max_bytes: int) -> int:
-        return self._read(lambda c: chunks.log_head(c, shard, after, max_chunks, max_bytes))
+    def log_head(self, lane: int, after: int, max_chunks: int, max_bytes: int) -> int:
+        return self._read(lambda c: chunks.log_head(c, lane, after, max_chunks, max_bytes))
 
-    def read_span(self, shard: int, after: int, upto: int) -> list[LogEntry]:
-        return self._read(lambda c: chunks.read_span(c, shard, after, upto))
+    def read_span(self, lane: int, after: int, upto: int) -> list[LogEntry]:
+        return self._read(lambda c: chunks.read_span(c, lane, after, upto))
 
-    def last_sequence(self, shard: int) -> int:
-        return self._read(lambda c: chunks.last_sequence(c, shard))
+    def last_sequence(self, lane: int) -> int:
+        return self._read(lambda c: chunks.last_sequence(c, lane))
 
     # -- the stream
 
-    def positions(self, shards: Iterable[int]) -> dict[int, int]:
-        wanted = sorted(set(shards))
+    def positions(self, lanes: Iterable[int]) -> dict[int, int]:
+        wanted = sorted(set(lanes))
         return self._read(lambda c: batches.positions(c, wanted))
 
     def commit_batch(self, batch: Batch, fence: Fence | None = None) -> Committed:
@@ -298,8 +292,8 @@ class Registry(RegistryPort):
     def nodes(self) -> list[NodeRecord]:
         return self._read(nodes.list_nodes)
 
-    def forget_node(self, name: str) -> None:
-        self._write(lambda c: nodes.forget(c, name))
+    def forget_node(self, name: str, fence: Fence | None = None) -> None:
+        self._write_fenced(fence, lambda c: nodes.forget(c, name))
 
     # -- health
 

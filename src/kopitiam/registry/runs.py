@@ -193,6 +193,14 @@ def renew_lease(connection: Connection, run: str, expires_at: float) -> None:
     connection.execute(update(runs).where(runs.c.run == run).values(lease_expires_at=expires_at))
 
 
+def renew_open_runs(connection: Connection, now: float) -> None:
+    is_open = runs.c.state == RunState.OPEN
+    full = now + runs.c.lease_seconds
+    shorter = select(runs.c.run).where(is_open, runs.c.lease_expires_at < full)
+    names = connection.scalars(shorter.order_by(runs.c.run).with_for_update()).all()  # as in locked_states
+    connection.execute(update(runs).where(runs.c.run.in_(names)).values(lease_expires_at=full))
+
+
 def move(connection: Connection, run: str, to: RunState, now: float, error: str | None = None) -> Run:
     state = locked(connection, run).state
     if not can_move(state, to):

@@ -1,6 +1,6 @@
 """The tables of the registry. What is here must equal what the migrations make; a test compares them.
 
-The chunks are their own log: `(shard, sequence)` is unique, and ordered as the chunks became durable.
+The chunks are their own log: `(lane, sequence)` is unique, and ordered as the chunks became durable.
 How far that log has been processed is in `shard_positions`; `batches` knows who moved it there.
 """
 
@@ -98,22 +98,22 @@ chunks = Table(
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
-    Column("shard", Integer, nullable=False),
+    Column("lane", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    UniqueConstraint("shard", "sequence"),
+    UniqueConstraint("lane", "sequence", name="uq_chunks_shard_sequence"),
 )
 
 shard_counters = Table(
     "shard_counters",
     metadata,
-    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("lane", Integer, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
 )
 
 shard_positions = Table(
     "shard_positions",
     metadata,
-    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("lane", Integer, primary_key=True, autoincrement=False),
     Column("position", BigInteger, nullable=False),
 )
 

@@ -22,6 +22,8 @@ ATTEMPTS = 5
 PATIENCE_SECONDS = 5.0  # no new attempt after this long
 FIRST_PAUSE_SECONDS = 0.05
 ROLLED_BACK = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
+NO_RIGHTS = {"42501", "3F000"}  # PostgreSQL: permission denied, no schema to create in
+WANTED_RIGHTS = "grant its user USAGE and CREATE on the schema, and all on the tables in it"
 OUR_MISTAKES = (IntegrityError, ProgrammingError, DataError)
 
 
@@ -56,8 +58,10 @@ class Transactions:
                     is_decided = True
                     transaction.commit()
                     return outcome
-            except OUR_MISTAKES:
-                raise
+            except OUR_MISTAKES as error:
+                if getattr(error.orig, "sqlstate", None) not in NO_RIGHTS:
+                    raise
+                raise RegistryUnavailable(f"registry: {_reason(error)}; {WANTED_RIGHTS}") from error
             except (DBAPIError, PoolExhausted) as error:
                 is_last = attempt == ATTEMPTS - 1 or time.monotonic() - begun > PATIENCE_SECONDS
                 if is_last or not _may_repeat(error, is_decided):

@@ -1,4 +1,8 @@
-"""A digest of the input, by which two reports are known to be about the same sales."""
+"""A digest of the input as it was sent, by which two reports are known to be about the same sales.
+
+The same folder sent in another way, by the browser as CSV or by another version of the client, has another
+one: its chunks are cut or encoded differently. That two fingerprints differ therefore proves nothing.
+"""
 
 import hashlib
 from collections.abc import Iterable

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.contracts.questions import ANSWERS, Answer
 from kopitiam.results.answers import AnswerSet
-from kopitiam.results.summary import Summary
+from kopitiam.results.summary import Coverage, Summary
 from kopitiam.results.text import csv_lines, json_lines
 
+PARQUET_KEY = b"kopitiam"  # of what a Parquet file says about itself, beside its columns
 REJECTED_FILE = "rejected.csv"
 SUMMARY_FILE = "summary.json"
+_ROWS = b', "rows": ['
 
 
 def write_forms(out: Path, answers: AnswerSet, summary: Summary) -> None:
@@ -46,8 +48,9 @@ def _write_csv(file: BinaryIO, answer: Answer, answers: AnswerSet, _: Summary) -
         _write_lines(file, csv_lines([batch[name] for name in answer.columns]), b"\n", b"\n")
 
 
-def _write_json(file: BinaryIO, answer: Answer, answers: AnswerSet, summary: Summary) -> None:
-    head = {
+def _head(answer: Answer, answers: AnswerSet, summary: Summary) -> dict[str, Any]:
+    """What JSON and Parquet say about an answer beside its rows."""
+    return {
         "answer": answer.name,
         "title": answer.title,
         "columns": answers.schema(answer.name).names,
@@ -57,9 +60,13 @@ def _write_json(file: BinaryIO, answer: Answer, answers: AnswerSet, summary: Sum
         "count": answers.rows(answer.name),
         "provisional": summary.coverage is not None,
     }
+
+
+def _write_json(file: BinaryIO, answer: Answer, answers: AnswerSet, summary: Summary) -> None:
+    head = _head(answer, answers, summary)
     if summary.coverage is not None:
         head["coverage"] = asdict(summary.coverage)
-    file.write(json.dumps(head, ensure_ascii=False).encode()[:-1] + b', "rows": [')
+    file.write(_opening(head))
     separator = b"\n"
     for batch in answers.batches(answer.name):
         file.write(separator)
@@ -68,8 +75,20 @@ def _write_json(file: BinaryIO, answer: Answer, answers: AnswerSet, summary: Sum
     file.write(b"\n]}\n")
 
 
-def _write_parquet(file: BinaryIO, answer: Answer, answers: AnswerSet, _: Summary) -> None:
-    with pq.ParquetWriter(file, answers.schema(answer.name), compression="zstd") as writer:
+def covering(opening: bytes, now: Callable[[Coverage], Coverage]) -> bytes:
+    """The first line of an answer as JSON, with what its coverage is by now."""
+    head = json.loads(opening.strip().removesuffix(_ROWS) + b"}")
+    return _opening(head | {"coverage": asdict(now(Coverage(**head["coverage"])))}) + b"\n"
+
+
+def _opening(head: dict[str, Any]) -> bytes:
+    return json.dumps(head, ensure_ascii=False).encode()[:-1] + _ROWS
+
+
+def _write_parquet(file: BinaryIO, answer: Answer, answers: AnswerSet, summary: Summary) -> None:
+    head = json.dumps(_head(answer, answers, summary), ensure_ascii=False).encode()
+    schema = answers.schema(answer.name).with_metadata({PARQUET_KEY: head})
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in answers.batches(answer.name):
             writer.write_batch(batch)
 

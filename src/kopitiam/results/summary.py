@@ -1,7 +1,7 @@
 """The account of a run: rows read = rows used + rows rejected, what was asked, what did not match."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kopitiam.contracts.questions import Questions
@@ -33,6 +33,10 @@ class Coverage:
         whole = self.durable if self.expected is None else self.expected
         return self.processed / whole if whole else 1.0
 
+    def of_now(self, tables: Mapping[str, TableState]) -> "Coverage":
+        """As much is processed as before, of what has come and is expected by now."""
+        return replace(Coverage.of({}, tables), processed=self.processed)
+
     @classmethod
     def of(cls, processed: ByTable, tables: Mapping[str, TableState]) -> "Coverage":
         is_sealed = all(table.sealed for table in tables.values())
@@ -51,7 +55,7 @@ class Summary:
     answers: dict[str, int]  # rows of each answer
     seconds: float
     coverage: Coverage | None = None  # of provisional answers
-    fingerprint: str | None = None  # of the input
+    fingerprint: str | None = None  # of the input as it was sent
 
     @property
     def read(self) -> int:

@@ -4,7 +4,9 @@ One thread feeds the machine, so that it needs no lock. It wakes for every messa
 after anything went wrong, it compares with the registry, which is the truth.
 """
 
+import functools
 import logging
+import math
 import queue
 import threading
 import time
@@ -12,7 +14,14 @@ from collections.abc import Callable
 
 from kopitiam.bus.port import BusPort, Subscription
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import IllegalTransition, RunNotFound, RunOver, StaleEpoch, Unavailable
+from kopitiam.contracts.errors import (
+    BusUnavailable,
+    IllegalTransition,
+    RunNotFound,
+    RunOver,
+    StaleEpoch,
+    Unavailable,
+)
 from kopitiam.contracts.messages import (
     END_TOPICS,
     FINAL_QUEUE,
@@ -31,17 +40,29 @@ from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, O
 RECONCILE_SECONDS = 2.0
 _STOPPING_SECONDS = 2.0
 FORWARD_AGAIN_SECONDS = 10.0  # a final step that nobody seems to have heard of
+PAUSE_SECONDS = 10.0  # between two looks at the clients: then the process, or the machine, stood still
 _log = logging.getLogger(__name__)
 
 
 class Coordinator:
     def __init__(
-        self, registry: RegistryPort, bus: BusPort, fence: Fence, now: Callable[[], float] = time.monotonic
+        self,
+        registry: RegistryPort,
+        bus: BusPort,
+        fence: Fence,
+        *,
+        can_hear_clients: Callable[[], bool] = lambda: True,
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` is the clock that leases go by; all else goes by one that nobody can set."""
         self._registry = registry
         self._bus = bus
         self._fence = fence
+        self._can_hear_clients = can_hear_clients
         self._now = now
+        self._steady = steady
+        self._looked_at = -math.inf  # at the clients, when they could be heard
         self._barriers = Barriers()
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -61,12 +82,12 @@ class Coordinator:
         self._inbox.put(None)
 
     def _serve(self) -> None:
-        next_look = self._now()
+        next_look = self._steady()
         while not self._stopping.is_set():
-            if (wait := next_look - self._now()) <= 0:
+            if (wait := next_look - self._steady()) <= 0:
                 self._listen()
                 self.reconcile()
-                next_look = self._now() + RECONCILE_SECONDS
+                next_look = self._steady() + RECONCILE_SECONDS
                 continue
             try:
                 message = self._inbox.get(timeout=wait)
@@ -87,8 +108,9 @@ class Coordinator:
         """Finds what messages that were lost should have said."""
         try:
             views = self._registry.barrier_views()
-            self._end_the_lost()
+            self._look_after_clients()
         except Unavailable as error:
+            self._looked_at = -math.inf  # no gateway could renew a lease either
             _log.warning("barrier: %s", error)
             return
         final = {view.run.run for view in views if view.run.state is RunState.FINAL}
@@ -97,13 +119,25 @@ class Coordinator:
             snapshot = Snapshot(view.run.run, view.run.state, view.expected, view.processed, view.pending)
             self._carry_out(self._barriers.handle(snapshot))
 
+    def _look_after_clients(self) -> None:
+        """Nobody is lost for what happened while nobody looked, or could be heard: a new leader, and one
+        that comes back to a registry, a gateway or itself, gives every client a full lease first."""
+        if not self._can_hear_clients():
+            self._looked_at = -math.inf
+            return
+        now = self._now()
+        if abs(now - self._looked_at) > PAUSE_SECONDS:
+            self._registry.renew_open_runs(self._fence)
+        self._looked_at = now
+        self._end_the_lost()
+
     def _end_the_lost(self) -> None:
         """Force End for runs whose client has not been heard of for longer than its lease."""
         reason = "client lost for longer than its lease"
         for run in self._registry.expired_runs():
             if self._registry.force_end(run.run, reason, only_if_expired=True, fence=self._fence):
                 _log.warning("run %s: Force End, %s", run.run, reason, extra={"run": run.run})
-                self._bus.broadcast(ForceEnd(runs=(run.run,), reason=reason))
+                self._tell_all(ForceEnd(runs=(run.run,), reason=reason))
 
     def _carry_out(self, decisions: list[Decision]) -> None:
         for decision in decisions:
@@ -113,8 +147,6 @@ class Coordinator:
                 _log.info("barrier: %s", error)
             except Unavailable as error:
                 _log.warning("barrier of run %s: %s; trying again", decision.run, error)
-            except StaleEpoch:
-                raise
 
     def _decide(self, decision: Decision) -> None:
         match decision:
@@ -124,24 +156,39 @@ class Coordinator:
                     crash_point("barrier.opened")
                     self._forward(run)
             case Forward(run):
-                if self._now() - self._forwarded.get(run, -FORWARD_AGAIN_SECONDS) >= FORWARD_AGAIN_SECONDS:
+                if self._steady() - self._forwarded.get(run, -math.inf) >= FORWARD_AGAIN_SECONDS:
                     self._forward(run)
             case FailRun(run, reason):
                 _log.warning("run %s: %s", run, reason, extra={"run": run})
                 self._registry.move(run, RunState.FAILED, reason, self._fence)
-                self._bus.broadcast(ForceEnd(runs=(run,), reason=reason))
+                self._tell_all(ForceEnd(runs=(run,), reason=reason))
+
+    def _tell_all(self, message: ForceEnd) -> None:
+        """Whoever does not hear it finds it in the registry."""
+        try:
+            self._bus.broadcast(message)
+        except BusUnavailable as error:
+            _log.warning("Force End: %s", error)
 
     def _forward(self, run: str) -> None:
         self._bus.send(FINAL_QUEUE, BarrierForward(run=run, epoch=self._fence.epoch))
-        self._forwarded[run] = self._now()
+        self._forwarded[run] = self._steady()
         crash_point("barrier.forwarded")
 
 
 class Coordination:
     """A coordinator on a thread of its own, for as long as its epoch lasts."""
 
-    def __init__(self, registry: RegistryPort, bus: BusPort, fence: Fence) -> None:
-        self._coordinator = Coordinator(registry, bus, fence)
+    def __init__(
+        self,
+        registry: RegistryPort,
+        bus: BusPort,
+        fence: Fence,
+        can_hear_clients: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._begin = functools.partial(Coordinator, registry, bus, fence, can_hear_clients=can_hear_clients)
+        self._coordinator = self._begin()
+        self._stopping = threading.Event()
         self.is_stale = threading.Event()
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
@@ -149,12 +196,20 @@ class Coordination:
         self._thread.start()
 
     def stop(self) -> None:
+        self._stopping.set()
         self._coordinator.stop()
         self._thread.join(_STOPPING_SECONDS)
 
     def _run(self) -> None:
-        try:
-            self._coordinator.run()
-        except StaleEpoch as error:
-            _log.warning("barrier: %s", error)
-            self.is_stale.set()
+        """What nobody expected does not end it: another coordinator rebuilds everything from the registry."""
+        while not self._stopping.is_set():
+            try:
+                self._coordinator.run()
+            except StaleEpoch as error:
+                _log.warning("barrier: %s", error)
+                self.is_stale.set()
+                return
+            except Exception:
+                _log.exception("barrier: beginning again")
+                self._coordinator = self._begin()
+                self._stopping.wait(RECONCILE_SECONDS)

@@ -54,9 +54,9 @@ class Bully:
         self,
         my_id: int,
         others: frozenset[int],
-        answer_timeout: float,
-        coordinator_timeout: float,
-        leader_timeout: float,
+        answer_timeout_seconds: float,
+        coordinator_timeout_seconds: float,
+        leader_timeout_seconds: float,
     ) -> None:
         self.my_id = my_id
         self.state = State.FOLLOWER
@@ -64,12 +64,12 @@ class Bully:
         self.epoch = 0
         self._others = others - {my_id}
         self._higher = tuple(sorted(each for each in self._others if each > my_id))
-        self._answer_timeout = answer_timeout
-        self._coordinator_timeout = coordinator_timeout
-        self._leader_timeout = leader_timeout
+        self._answer_seconds = answer_timeout_seconds
+        self._coordinator_seconds = coordinator_timeout_seconds
+        self._leader_seconds = leader_timeout_seconds
         self._deadline = -math.inf  # whoever comes, or comes back, begins with an election
         self._has_asked = False  # for an epoch, in this election
-        self._is_shut_out = False  # the registry gave no epoch, and knows of nobody better
+        self._is_shut_out = False  # the registry gave no epoch
 
     def tick(self, now: float) -> list[Action]:
         if now < self._deadline:
@@ -94,40 +94,7 @@ class Bully:
         return []
 
     def on_coordinator(self, sender: int, epoch: int, now: float) -> list[Action]:
-        return self._hear_leader(sender, epoch, now)
-
-    def on_leader_heartbeat(self, sender: int, epoch: int, now: float) -> list[Action]:
-        """As good as COORDINATOR, which may have been lost."""
-        return self._hear_leader(sender, epoch, now)
-
-    def on_epoch_granted(self, epoch: int, now: float) -> list[Action]:  # noqa: ARG002
-        """Whatever was heard meanwhile: if the epoch is not behind, nobody else can lead now."""
-        if epoch < self.epoch or (self.state is State.LEADER and epoch == self.epoch):
-            return []
-        self.state, self.leader, self.epoch = State.LEADER, self.my_id, epoch
-        self._deadline = math.inf
-        self._is_shut_out = False
-        return [SendCoordinator(epoch)]
-
-    def on_epoch_refused(self, holder_hint: int | None, now: float) -> list[Action]:
-        """Without a hint at a higher one, the registry cannot be reached: try again, but not at once."""
-        if self.state not in (State.CANDIDATE, State.WAITING):
-            return []
-        if holder_hint in self._higher:
-            self._follow(holder_hint, now)
-        else:
-            self._is_shut_out = True
-            self._wait(now)
-        return []
-
-    def on_epoch_lost(self, now: float) -> list[Action]:
-        """The registry no longer takes what is written under the epoch."""
-        if self.state is not State.LEADER:
-            return []
-        self.leader = None
-        return [StepDown(), *self._elect(now)]
-
-    def _hear_leader(self, sender: int, epoch: int, now: float) -> list[Action]:
+        """Said once when it begins to lead, and again and again while it does."""
         is_news = epoch > self.epoch or (epoch == self.epoch and self.leader in (None, sender))
         if sender not in self._others or not is_news:
             return []
@@ -140,24 +107,61 @@ class Bully:
             return []
         return [*stepping_down, *self._elect(now)]
 
+    def on_leader_left(self, leader: int, now: float) -> list[Action]:
+        """It said goodbye, and need not be missed first."""
+        if self.state is not State.FOLLOWER or leader != self.leader:
+            return []
+        self.leader = None
+        return self._elect(now)
+
+    def on_hearing_again(self, now: float) -> list[Action]:
+        """It heard nobody for long: whoever leads has time to say so before anybody is elected."""
+        if self.state is not State.LEADER:
+            self._follow(self.leader, now)
+        return []
+
+    def on_epoch_granted(self, epoch: int, now: float) -> list[Action]:  # noqa: ARG002
+        """Whatever was heard meanwhile: if the epoch is not behind, nobody else can lead now."""
+        if epoch < self.epoch or (self.state is State.LEADER and epoch == self.epoch):
+            return []
+        self.state, self.leader, self.epoch = State.LEADER, self.my_id, epoch
+        self._deadline = math.inf
+        self._is_shut_out = False
+        return [SendCoordinator(epoch)]
+
+    def on_epoch_refused(self, now: float) -> list[Action]:
+        """A higher one holds it, and will be heard of; or the registry cannot be reached: try again, but not
+        at once."""
+        if self.state in (State.CANDIDATE, State.WAITING):
+            self._is_shut_out = True
+            self._wait(now)
+        return []
+
+    def on_epoch_lost(self, now: float) -> list[Action]:
+        """The registry no longer takes what is written under the epoch."""
+        if self.state is not State.LEADER:
+            return []
+        self.leader = None
+        return [StepDown(), *self._elect(now)]
+
     def _elect(self, now: float) -> list[Action]:
         self.state = State.CANDIDATE
         if not self._higher:
             return self._ask(now)
         self._has_asked = False
-        self._deadline = now + self._answer_timeout
+        self._deadline = now + self._answer_seconds
         return [SendElection(self._higher)]
 
     def _ask(self, now: float) -> list[Action]:
         self._has_asked = True
-        self._deadline = now + self._coordinator_timeout
+        self._deadline = now + self._coordinator_seconds
         return [TakeEpoch()]
 
     def _wait(self, now: float) -> None:
         self.state = State.WAITING
-        self._deadline = now + self._coordinator_timeout
+        self._deadline = now + self._coordinator_seconds
 
-    def _follow(self, leader: int, now: float) -> None:
+    def _follow(self, leader: int | None, now: float) -> None:
         self.state, self.leader = State.FOLLOWER, leader
-        self._deadline = now + self._leader_timeout
+        self._deadline = now + self._leader_seconds
         self._is_shut_out = False

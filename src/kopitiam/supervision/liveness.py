@@ -3,7 +3,7 @@
 A heartbeat is the only sign of life: a node may be as slow as it likes while it sends them. Nobody is
 declared dead for what happened while nobody looked: not by a new leader, which gives every node a full
 timeout, and not after the monitor itself stood still, for a pause moves all deadlines. A monitor that is cut
-off from the bus should therefore not tick.
+off from the bus should therefore not tick, and give everybody time when it hears again.
 """
 
 import math
@@ -94,8 +94,9 @@ class Liveness:
         self._now: float | None = None
 
     def expect(self, expected: Mapping[str, NodeKind], now: float) -> None:
-        """The fleet has these nodes from now on: new ones get time to start, the others are let go."""
-        now = self._advance(now)
+        """The fleet has these nodes from now on: new ones get time to start, the others are let go. This is
+        not to look."""
+        now = self._looked(now)
         known = {name: node for name, node in self._nodes.items() if expected.get(name) == node.kind}
         self._nodes = {
             name: known.get(name) or _Node(kind, since=now, deadline=now + self._timeout)
@@ -131,6 +132,20 @@ class Liveness:
         known.enter("stopped", now)
         known.deadline = now + self._timeout  # until then a heartbeat of the life that ended is a late one
         known.alarm, known.attempts, known.is_lost = None, 0, False
+
+    def give_up(self, node: str, alarm: str) -> None:
+        """A leader before did what could be done: a person has to look, unless it is heard of again."""
+        if known := self._nodes.get(node):
+            known.enter("dead", self._now or 0.0)
+            known.alarm, known.attempts, known.is_lost = alarm, self._limit, True
+            known.deadline = math.inf
+
+    def give_time(self, now: float) -> None:
+        """Nobody could be heard until now: whoever lives has a full timeout to show it."""
+        now = self._advance(now)
+        for node in self._nodes.values():
+            if node.state != "stopped":
+                node.deadline = max(node.deadline, now + self._timeout)
 
     def on_revived(self, node: str, now: float) -> None:
         """The command was run: from now on the node has time to start."""

@@ -19,6 +19,7 @@ from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Heartbeat, NodeKind, St
 from kopitiam.contracts.nodes import NodeRecord, NodeState
 from kopitiam.registry.port import Fence, RegistryPort
 
+_LEAVING_SECONDS = 4.0  # for all that is to be said: a node is gone within ten
 _log = logging.getLogger(__name__)
 
 
@@ -69,6 +70,11 @@ class Membership:
         self._left.set()
         if self._is_lost:
             return
+        leaving = threading.Thread(target=self._say_goodbye, name="leaving", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVING_SECONDS)
+
+    def _say_goodbye(self) -> None:
         place = self.place
         for step in (
             lambda: place.registry.report_node(self._record("stopped")),
@@ -81,11 +87,14 @@ class Membership:
                 _log.warning("leaving: %s", error)
 
     def _keep(self, tell: Callable[[], None]) -> None:
+        """Whatever happens: a node that is silent is taken for dead."""
         while not self._left.is_set():
             try:
                 tell()
             except Unavailable as error:
                 _log.info("%s: %s", tell.__name__, error)
+            except Exception:
+                _log.exception("%s", tell.__name__)
             self._left.wait(self.place.pace.heartbeat_seconds)
 
     def _beat(self) -> None:

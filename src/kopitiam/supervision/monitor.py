@@ -11,10 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
-from kopitiam.bus.port import BusPort
-from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.errors import BusUnavailable, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
@@ -24,13 +21,10 @@ from kopitiam.contracts.messages import (
     Election,
     Heartbeat,
     Message,
-    NodeKind,
     Stopped,
 )
-from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.registry.port import Fence
 from kopitiam.registry.records import ranked_holder
-from kopitiam.supervision import coordinator
 from kopitiam.supervision.election import (
     Action,
     Bully,
@@ -40,35 +34,13 @@ from kopitiam.supervision.election import (
     StepDown,
     TakeEpoch,
 )
-from kopitiam.supervision.liveness import Alarm, Decision, Liveness, Recovered, Revive
-from kopitiam.supervision.services import ServiceWatch
+from kopitiam.supervision.leadership import Leadership, Watch
+from kopitiam.supervision.liveness import Alarm, Decision, Recovered, Revive
 
 LEASE = "leader"
 _TICK_SECONDS = 0.25
-_DEAF_HEARTBEATS = 3  # of its own that a monitor does not hear: then it is cut off, and judges nobody
+_DEAF_HEARTBEATS = 3  # of its own that a monitor does not hear
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Watch:
-    """What a monitor is given by whoever composes it."""
-
-    place: Fence  # its own, as a node of the fleet
-    roster: Callable[[], NodesSection]  # nodes may be added while the fleet runs; monitors keep their ids
-    pace: MonitorSection
-    registry: RegistryPort
-    bus: BusPort
-    revive: Callable[[str], None]
-    services: ServiceWatch
-
-    @property
-    def name(self) -> str:
-        return self.place.name
-
-    @property
-    def heard(self) -> dict[str, NodeKind]:
-        """The nodes that have heartbeats."""
-        return {name: kind for name, kind in self.roster().kinds.items() if kind != "service"}
 
 
 class Monitor:
@@ -78,26 +50,19 @@ class Monitor:
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` is what the fleet is shown; elections go by a clock that nobody can set."""
+        """`now` is what the fleet is shown; all else goes by a clock that nobody can set."""
         self._watch = watch
         self._now = now
         self._steady = steady
-        monitors = watch.roster().monitors
-        self._my_id = monitors.index(watch.name) + 1
+        self._ids = {name: number for number, name in enumerate(watch.roster().monitors, start=1)}
+        self._my_id = self._ids[watch.name]
         self._holder = uuid.uuid4().hex
-        beat = watch.pace.heartbeat_seconds
-        self._bully = Bully(
-            self._my_id,
-            frozenset(range(1, len(monitors) + 1)),
-            answer_timeout=beat,
-            coordinator_timeout=2 * beat,
-            leader_timeout=watch.pace.timeout_seconds,
-        )
+        self._bully = self._new_bully()
         self._inbox: queue.SimpleQueue[Message | Callable[[], None] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._leadership: _Leadership | None = None
-        self._heard_myself = now()
-        self._next_beat = now()
+        self._leadership: Leadership | None = None
+        self._heard_myself = steady()
+        self._next_beat = steady()
 
     def run(self) -> None:
         bus = self._watch.bus
@@ -112,7 +77,7 @@ class Monitor:
                 self._take(self._next())
                 self._tick()
         finally:
-            self._step_down()
+            self._resign()
             for subscription in subscriptions:
                 subscription.cancel()
 
@@ -138,7 +103,7 @@ class Monitor:
     def _take(self, event: Message | Callable[[], None] | None) -> None:
         now = self._now()
         match event:
-            case Election(sender=sender):
+            case Election(sender=sender) if not self._is_cut_off:
                 self._act(self._bully.on_election(sender, self._steady()))
             case Answer(sender=sender, to=to) if to == self._my_id:
                 self._act(self._bully.on_answer(sender, self._steady()))
@@ -146,36 +111,63 @@ class Monitor:
                 self._act(self._bully.on_coordinator(sender, epoch, self._steady()))
             case Heartbeat(node=node):
                 if node == self._watch.name:
-                    self._heard_myself = now
+                    self._hear_myself()
                 if self._leadership is not None:
                     self._decide(self._leadership.hear(event, now))
-            case Stopped(node=node, epoch=epoch) if self._leadership is not None:
-                self._leadership.hear_farewell(node, epoch, now)
+            case Stopped(node=node, epoch=epoch):
+                if self._leadership is not None:
+                    self._leadership.hear_farewell(node, epoch, now)
+                self._act(self._bully.on_leader_left(self._ids.get(node, 0), self._steady()))
             case _ if callable(event):
                 event()
 
+    def _hear_myself(self) -> None:
+        if self._is_deaf and self._leadership is not None:
+            self._leadership.liveness.give_time(self._now())
+        if self._is_cut_off:
+            self._bully.on_hearing_again(self._steady())
+        self._heard_myself = self._steady()
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Then a monitor judges nobody, and lets others have the lead: without the bus it can revive nobody.
+        If the bus is away for all of them, nobody takes it."""
+        patience_seconds = _DEAF_HEARTBEATS * self._watch.pace.heartbeat_seconds + 1
+        return self._steady() - self._heard_myself > patience_seconds
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Deaf for so long that the others take it for dead: it takes no part in elections."""
+        return self._is_deaf and self._steady() - self._heard_myself > self._watch.pace.timeout_seconds
+
     def _tick(self) -> None:
-        now = self._now()
-        self._act(self._bully.tick(self._steady()))
-        if self._leadership is None or now < self._next_beat:
+        if not self._is_cut_off:
+            self._act(self._bully.tick(self._steady()))
+        if self._leadership is None or self._steady() < self._next_beat:
             return
-        self._next_beat = now + self._watch.pace.heartbeat_seconds
+        self._next_beat = self._steady() + self._watch.pace.heartbeat_seconds
         if not self._keep_leading():
             return
-        self._publish(Coordinator(sender=self._my_id, epoch=self._bully.epoch))
-        if now - self._heard_myself <= _DEAF_HEARTBEATS * self._watch.pace.heartbeat_seconds + 1:
-            self._decide(self._leadership.liveness.tick(now))
-        self._under_epoch(lambda leadership: leadership.report(now))
+        if not self._is_cut_off:
+            self._publish(Coordinator(sender=self._my_id, epoch=self._bully.epoch))
+        if self._is_deaf:
+            self._leadership.be_deaf()
+        else:
+            self._decide(self._leadership.judge(self._now()))
+        self._under_epoch(lambda leadership: leadership.report(self._now()))
 
     def _keep_leading(self) -> bool:
-        """While the registry is away nobody else can be granted an epoch: what we hold, we hold."""
+        """While the registry is away nobody else can be granted an epoch: what we hold, we hold. A lease that
+        is not renewed is as good, until somebody wants it."""
         leadership = self._leadership
         assert leadership is not None
         if leadership.coordination.is_stale.is_set():
             return self._lose()
+        if self._is_deaf:
+            return True
         try:
-            holder, ttl = ranked_holder(self._my_id, self._holder), self._watch.pace.timeout_seconds
-            if self._watch.registry.renew(LEASE, holder, leadership.fence.epoch, ttl):
+            ttl = self._watch.pace.timeout_seconds
+            if self._watch.registry.renew(LEASE, self._ranked_holder, leadership.fence.epoch, ttl):
                 return True
         except Unavailable as error:
             _log.warning("leading: %s", error)
@@ -204,18 +196,39 @@ class Monitor:
     def _take_epoch(self) -> None:
         epoch = self._ask_for_epoch()
         if epoch is None:
-            self._act(self._bully.on_epoch_refused(None, self._steady()))
+            self._act(self._bully.on_epoch_refused(self._steady()))
             return
+        if epoch < self._bully.epoch:
+            heard = self._bully.epoch
+            _log.warning("election: epoch %d was heard of, which the registry did not give", heard)
+            self._bully = self._new_bully()
         self._act(self._bully.on_epoch_granted(epoch, self._steady()))
         if self._leadership is None or self._leadership.fence.epoch != epoch:
             self._step_down()
-            self._leadership = _Leadership(self._watch, Fence(LEASE, epoch), self._now())
+            self._leadership = Leadership(self._watch, Fence(LEASE, epoch), self._now())
             _log.warning("%s leads, epoch %d", self._watch.name, epoch)
+
+    def _new_bully(self) -> Bully:
+        """One that has heard of nothing yet."""
+        pace = self._watch.pace
+        return Bully(
+            self._my_id,
+            frozenset(self._ids.values()),
+            answer_timeout_seconds=pace.heartbeat_seconds,
+            coordinator_timeout_seconds=2 * pace.heartbeat_seconds,
+            leader_timeout_seconds=pace.timeout_seconds,
+        )
+
+    @property
+    def _ranked_holder(self) -> str:
+        return ranked_holder(self._my_id, self._holder)
 
     def _ask_for_epoch(self) -> int | None:
         """One that was replaced while it stood still has the same id as its successor, and is not to take
         the lead from it."""
         watch = self._watch
+        if self._is_cut_off:
+            return None
         try:
             if not watch.registry.holds(watch.place.name, watch.place.epoch):
                 return None
@@ -230,20 +243,35 @@ class Monitor:
             self._leadership.end()
             self._leadership = None
 
+    def _resign(self) -> None:
+        """Steps down of its own accord: the lease is free for whoever comes next."""
+        if self._leadership is None:
+            return
+        epoch = self._leadership.fence.epoch
+        self._step_down()
+        try:
+            self._watch.registry.release(LEASE, self._ranked_holder, epoch)
+        except Unavailable as error:
+            _log.warning("leading no more: %s", error)
+
     def _decide(self, decisions: list[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case Revive(node, attempt):
-                    is_written = self._under_epoch(lambda leadership: leadership.report(self._now()))
-                    if is_written:
-                        _log.warning("%s is dead: reviving it, attempt %d", node, attempt)
-                        self._watch.revive(node)
+                    self._revive(node, attempt)
                 case Alarm(node, reason):
                     _log.error("ALARM: %s: %s", node, reason)
                 case Recovered(node):
                     _log.warning("%s lives again", node)
 
-    def _under_epoch(self, write: "Callable[[_Leadership], None]") -> bool:
+    def _revive(self, node: str, attempt: int) -> None:
+        """Written first: there we learn whether we still lead, and whether the node left on purpose."""
+        is_written = self._under_epoch(lambda leadership: leadership.report(self._now(), about=node))
+        if is_written and self._leadership and self._leadership.is_dead(node, self._now()):
+            _log.warning("%s is dead: reviving it, attempt %d", node, attempt)
+            self._watch.revive(node)
+
+    def _under_epoch(self, write: Callable[[Leadership], None]) -> bool:
         """Whether the registry took it. A stale epoch ends the leadership."""
         if self._leadership is None:
             return False
@@ -261,70 +289,3 @@ class Monitor:
             self._watch.bus.publish(ELECTION_TOPIC, message)
         except BusUnavailable as error:
             _log.info("election: %s", error)
-
-
-class _Leadership:
-    """What a monitor has while it leads; rebuilt from the registry every time."""
-
-    def __init__(self, watch: Watch, fence: Fence, now: float) -> None:
-        self.fence = fence
-        self._watch = watch
-        self.liveness = Liveness(
-            watch.heard,
-            timeout_seconds=watch.pace.timeout_seconds,
-            revive_limit=watch.pace.revive_limit,
-            pause_seconds=max(5.0, 3 * watch.pace.heartbeat_seconds),
-        )
-        self.liveness.tick(now)
-        self._reported: dict[str, NodeRecord] = {}
-        self._before = self._known_before()
-        for node in self._before.values():
-            if node.state == "stopped":
-                self.liveness.on_stopped(node.name)
-        self.coordination = coordinator.Coordination(watch.registry, watch.bus, fence)
-        self.coordination.start()
-
-    def hear(self, beat: Heartbeat, now: float) -> list[Decision]:
-        return self.liveness.on_heartbeat(beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now)
-
-    def hear_farewell(self, name: str, epoch: int, now: float) -> None:
-        """One that was replaced, and leaves late, takes nobody with it."""
-        if any(node.name == name and node.epoch <= epoch for node in self.liveness.nodes(now)):
-            self.liveness.on_stopped(name)
-
-    def report(self, now: float) -> None:
-        """What has changed since the last time, so that every gateway can show it."""
-        self.liveness.expect(self._watch.heard, now)
-        for gone in self._reported.keys() - self._watch.roster().kinds:
-            self._watch.registry.forget_node(gone)
-            del self._reported[gone]
-        for node in (*self.liveness.nodes(now), *self._watch.services.nodes(now)):
-            record = replace(self._as_known(node), leader=node.name == self._watch.name)
-            if record != self._reported.get(node.name):
-                self._watch.registry.report_node(record, self.fence)
-                self._reported[node.name] = record
-
-    def end(self) -> None:
-        self.coordination.stop()
-
-    def _as_known(self, node: NodeRecord) -> NodeRecord:
-        """One not heard of since we lead is in the life that the leader before knew, and as well as then
-        until it is declared dead."""
-        before = self._before.get(node.name)
-        if before is None:
-            return node
-        if node.pid is None:
-            last = self._reported.get(node.name, before)
-            if (last.state, node.state) == ("alive", "starting"):
-                return last
-            node = replace(node, pid=before.pid, url=before.url, epoch=before.epoch)
-        is_same = (before.state, before.epoch) == (node.state, node.epoch)
-        return replace(node, since=before.since) if is_same else node
-
-    def _known_before(self) -> dict[str, NodeRecord]:
-        """What the leader before knew: who left on purpose, and since when the others live."""
-        try:
-            return {node.name: node for node in self._watch.registry.nodes()}
-        except Unavailable as error:
-            _log.warning("leading: %s", error)
-            return {}

@@ -9,18 +9,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.supervision.liveness import Alarm, Liveness, Recovered, Revive
+from kopitiam.supervision.liveness import Alarm, Decision, Liveness, Recovered, Revive
 
 _PROBES = 3  # in a row without an answer
 _log = logging.getLogger(__name__)
+
+
+class Whereabouts(NamedTuple):
+    """Where a service is: its process, if it runs here, and its address without credentials."""
+
+    pid: int | None = None
+    url: str | None = None
 
 
 class ServiceWatch:
     def __init__(
         self,
         probes: Callable[[], Mapping[str, Callable[[], bool]]],
+        find: Callable[[str], Whereabouts | None],
         revive: Callable[[str], None],
         *,
         every_seconds: float,
@@ -28,8 +37,9 @@ class ServiceWatch:
         revive_limit: int,
     ) -> None:
         """`patience_seconds` come on top of the time that a few probes take. Which services there are may
-        change."""
+        change; one that was stopped on purpose is not to be found."""
         self._probes = probes
+        self._find = find
         self._revive = revive
         self._every = every_seconds
         self._liveness = Liveness(
@@ -41,19 +51,26 @@ class ServiceWatch:
         self._lock = threading.Lock()
 
     def run(self, stopping: threading.Event) -> None:
+        """Whatever happens: without this watch nobody brings a service back."""
         while not stopping.wait(self._every):
-            self.look(time.time())
+            try:
+                self.look(time.time())
+            except Exception:
+                _log.exception("watching the services")
 
     def look(self, now: float) -> None:
         probes = self._probes()
-        alive = [name for name, answers in probes.items() if answers()]
+        found = {name: self._find(name) for name in probes}
+        alive = {name for name, answers in probes.items() if answers()}
+        decisions: list[Decision] = []
         with self._lock:
             self._liveness.expect(dict.fromkeys(probes, "service"), now)
-            decisions = [
-                decision
-                for name in alive
-                for decision in self._liveness.on_heartbeat(name, "service", 0, 0, None, now)
-            ]
+            for name, where in found.items():
+                if where is None:
+                    self._liveness.on_stopped(name)
+                elif name in alive:
+                    pid, url = where.pid or 0, where.url
+                    decisions += self._liveness.on_heartbeat(name, "service", 0, pid, url, now)
             decisions += self._liveness.tick(now)
         for decision in decisions:
             self._carry_out(decision)
@@ -66,7 +83,7 @@ class ServiceWatch:
         with self._lock:
             return self._liveness.nodes(now)
 
-    def _carry_out(self, decision: Revive | Alarm | Recovered) -> None:
+    def _carry_out(self, decision: Decision) -> None:
         match decision:
             case Revive(node, attempt):
                 _log.warning("%s does not answer: reviving it, attempt %d", node, attempt)

@@ -11,16 +11,18 @@ from kopitiam.verification.rows import load_tables
 from kopitiam.verification.summary import compare_summary, read_summary
 
 
-def verify(data: Path, results: Path, questions: Questions | None = None) -> Report:
+def verify(
+    data: Path, results: Path, questions: Questions | None = None, default: Questions | None = None
+) -> Report:
     """Computes the answers to the CSV files in `data` and compares those in `results` with them.
 
-    Where `questions` is not given, the summary beside the answers says what was asked.
+    Where `questions` is not given, the summary beside the answers says what was asked, or else `default`.
     """
     if not results.is_dir():
         raise InputError(f"{results}: no such folder")
     summary = read_summary(results)
     with load_tables(data) as tables:
-        answer_questions(tables.database, questions or summary.questions)
+        answer_questions(tables.database, questions or summary.questions or default or Questions())
         checks = [compare(tables.database, answer, results, tables.scratch) for answer in ANSWERS.values()]
         unmatched = count_unmatched(tables.database)
     return Report(tuple(checks), tuple(compare_summary(summary, tables.counts, unmatched)))

@@ -16,20 +16,20 @@ FILE = "summary.json"
 
 @dataclass(frozen=True)
 class Summary:
-    questions: Questions = field(default_factory=Questions)
+    questions: Questions | None = None
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unmatched: Mapping[str, Any] = field(default_factory=dict)
     trouble: str = ""
 
 
 def read_summary(results: Path) -> Summary:
-    """Defaults where the file is not there; `trouble` says why a file that is there does not serve."""
+    """Nothing where the file is not there; `trouble` says why a file that is there does not serve."""
     path = results / FILE
     if not path.exists():
         return Summary()
     try:
         said = json.loads(path.read_bytes())
-        questions = _questions(said["questions"]) if "questions" in said else Questions()
+        questions = _questions(said["questions"]) if "questions" in said else None
         tables = {table: dict(counts) for table, counts in said.get("tables", {}).items()}
         return Summary(questions, tables, dict(said.get("unmatched", {})))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ConfigError) as error:

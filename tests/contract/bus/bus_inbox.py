@@ -4,7 +4,7 @@ import threading
 
 from kopitiam.contracts.messages import Election, Message
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 def letter(number: int) -> Message:

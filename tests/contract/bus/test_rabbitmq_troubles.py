@@ -87,7 +87,7 @@ def sending_all_the_while(bus, queue: str) -> Iterator[Sent]:
 
 
 def test_after_a_kill_confirmed_messages_are_there_and_subscriptions_come_back(rabbitmq, rabbit_node) -> None:
-    hasty, patient = rabbit_node(timeout_seconds=0.5), rabbit_node(timeout_seconds=30)
+    hasty, patient = rabbit_node(timeout_seconds=0.5), rabbit_node(timeout_seconds=120)
     node, consumed, heard, listened, kept = rabbit_node(), Inbox(), Inbox(), Inbox(), Inbox()
     node.consume("work", consumed)
     node.subscribe("news.#", heard)
@@ -106,7 +106,7 @@ def test_after_a_kill_confirmed_messages_are_there_and_subscriptions_come_back(r
         waiting = pool.submit(patient.send, "work", letter(1_000_000))
         rabbitmq.start()
         assert rabbitmq.url == url
-        waiting.result(5)  # the broker is found again soon
+        waiting.result(60)  # the broker is found again soon
         consumed.wait_for(1_000_000)
 
     assert sent.refused
@@ -121,7 +121,7 @@ def test_after_a_kill_confirmed_messages_are_there_and_subscriptions_come_back(r
 
 def test_a_broker_that_hangs_is_noticed_in_time(rabbitmq, rabbit_node) -> None:
     bus, inbox = rabbit_node(timeout_seconds=0.3), Inbox()
-    bus.consume("work", inbox)
+    rabbit_node().consume("work", inbox)
     broker = psutil.Process(rabbitmq.pid)
     broker.suspend()
     try:
@@ -170,12 +170,12 @@ def test_the_message_in_hand_of_a_node_that_vanishes_goes_to_another(rabbitmq, r
 
 def test_a_handler_slower_than_the_heartbeat_costs_no_connection(rabbitmq, rabbit_node, caplog) -> None:
     caplog.set_level(logging.INFO)
-    bus, inbox = rabbit_node(f"{rabbitmq.url}?heartbeat=1"), Inbox()
+    bus, inbox = rabbit_node(f"{rabbitmq.url}?heartbeat=3"), Inbox()
 
     def take_long(message) -> None:
         inbox(message)
         if message == letter(1):
-            threading.Event().wait(3.5)  # the broker hangs up after two seconds of silence
+            threading.Event().wait(8)  # the broker hangs up after six seconds of silence
             inbox(letter(101))
 
     bus.consume("work", take_long)
@@ -279,7 +279,10 @@ def test_a_port_where_nobody_listens_is_given_up_in_time() -> None:
     with pytest.raises(BusUnavailable, match=f"127.0.0.1:{CLOSED_PORT}: Connection refused"):
         RabbitBus(f"amqp://127.0.0.1:{CLOSED_PORT}", connect_seconds=0.5)
     assert 0.5 <= time.monotonic() - started < 3
-    assert threading.active_count() == threads
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while threading.active_count() > threads:  # who looked the address up may be on the way out
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_port_where_nobody_answers_is_given_up_in_time() -> None:

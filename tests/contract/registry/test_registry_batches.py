@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from kopitiam.contracts.batches import Batch, Committed, Partial, Processed
 from kopitiam.contracts.errors import ForeignCheckpoint, RunNotFound, StaleEpoch
-from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.runs import RunFigures, RunState
 from kopitiam.contracts.stages import Volume
 from kopitiam.registry import Fence
 from kopitiam.registry.batches import KEPT
@@ -97,7 +97,7 @@ def test_a_batch_that_does_not_begin_where_its_shard_stands_is_foreign(
 ) -> None:
     commit(0, 0, 2, users(run, 2))
     before = registry.account(run)
-    with pytest.raises(ForeignCheckpoint, match=f"from {after} to {upto} in shard 0, which stands at 2"):
+    with pytest.raises(ForeignCheckpoint, match=f"from {after} to {upto} in lane 0, which stands at 2"):
         commit(0, after, upto, users(run), query="another", partials=(Partial(run, "p/1"),))
     assert (registry.account(run), registry.partials(run)) == (before, [])
     assert registry.positions([0]) == {0: 2}
@@ -111,14 +111,14 @@ def test_a_shard_that_was_never_processed_stands_at_its_beginning(registry, run,
 
 
 def test_one_shard_that_does_not_fit_keeps_all_where_they_are(registry, run) -> None:
-    with pytest.raises(ForeignCheckpoint, match="shard 1"):
+    with pytest.raises(ForeignCheckpoint, match="lane 1"):
         registry.commit_batch(Batch("q", 0, {0: (0, 2), 1: (1, 2)}, (users(run, 2),)))
     assert registry.positions([0, 1]) == {0: 0, 1: 0}
     assert registry.progress(run) == {}
 
 
 def test_a_batch_that_goes_beyond_the_log_is_foreign(registry, run, commit) -> None:
-    with pytest.raises(ForeignCheckpoint, match="from 0 to 7 in shard 0, whose log ends at 6"):
+    with pytest.raises(ForeignCheckpoint, match="from 0 to 7 in lane 0, whose log ends at 6"):
         commit(0, 0, 7, users(run))
     with pytest.raises(ForeignCheckpoint, match="ends at 0"):
         commit(0, 0, 1, spans={9: (0, 1)})
@@ -185,6 +185,22 @@ def test_the_last_batches_of_a_query_are_known_and_older_ones_are_foreign(regist
     assert commit(0, 1, 2, query="another").outcome == "repeated"
 
 
+def test_a_query_that_begins_takes_the_place_of_those_before_it(registry, run, commit) -> None:
+    commit(0, 0, 1, users(run))
+    commit(1, 1, 2, users(run))
+    elsewhere = {"query": "elsewhere", "spans": {1: (0, 1)}}
+    commit(0, 0, 1, users(run, shard=1), **elsewhere)
+    commit(0, 2, 3, users(run), query="new")
+
+    for number, after, upto in ((1, 1, 2), (2, 2, 3)):  # should its checkpoint come back
+        with pytest.raises(ForeignCheckpoint, match="stands at 3"):
+            commit(number, after, upto, users(run))
+    assert commit(0, 0, 1, **elsewhere).outcome == "repeated"
+    assert commit(0, 2, 3, query="new").outcome == "repeated"
+    assert commit(1, 3, 4, users(run), query="new").outcome == "committed"
+    assert registry.progress(run) == {"users": {0: Volume(4, 40), 1: Volume(1, 10)}}
+
+
 def test_a_batch_is_committed_whole_or_not_at_all(registry, run, commit) -> None:
     commit(0, 0, 1, users(run), partials=(Partial(run, "p/1"),))
     before = registry.account(run)
@@ -237,20 +253,23 @@ def test_partials_are_forgotten_with_their_run(registry, run, commit) -> None:
     assert registry.partial_paths("") == set()
 
 
+def figures_of(registry, run: str) -> RunFigures:
+    return RunFigures(registry.get_run(run), registry.table_states(run), registry.version(run))
+
+
 def test_an_account_tells_all_there_is(registry, open_run, put, commit) -> None:
     run = open_run()
     put(run, 0)
     fresh = registry.account(run)
-    assert (fresh.figures, fresh.expected, fresh.processed, fresh.published) == (
-        registry.figures(run), {}, {}, None,
-    )  # fmt: skip
+    assert fresh.figures == figures_of(registry, run)
+    assert (fresh.expected, fresh.processed, fresh.published) == ({}, {}, None)
     for table, state in fresh.figures.tables.items():
         registry.end_table(run, table, state.chunks, state.rows)
     commit(0, 0, 1, users(run))
     registry.open_barrier(run)
     registry.publish_results(run, "a1", {"n": 1})
     account = registry.account(run)
-    assert account.figures == registry.figures(run)
+    assert account.figures == figures_of(registry, run)
     assert account.expected == registry.expectations(run)
     assert account.processed == {"users": {0: Volume(1, 10)}}
     assert account.published == registry.results(run)

@@ -3,7 +3,9 @@
 import pytest
 
 from kopitiam.contracts.errors import RunNotFound, RunOver, TableSealed
+from kopitiam.contracts.lanes import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.runs import LogEntry, RunState
+from kopitiam.contracts.stages import Volume
 from kopitiam.contracts.tables import TABLES
 
 PLENTY = 10**9
@@ -41,8 +43,7 @@ def test_the_figures_of_a_table_count_chunks_rows_and_rejected(registry, open_ru
     put(run, 0, "stores", rows=3)
     users = registry.table_states(run)["users"]
     assert (users.chunks, users.rows, users.rejected, users.sealed) == (2, 15, 3, False)
-    figures = registry.figures(run)
-    assert (figures.chunks, figures.rows, figures.rejected) == (3, 18, 3)
+    assert registry.account(run).figures.rejected == 3
 
 
 def test_the_number_decides_the_shard_and_the_arrival_the_sequence(registry, open_run, put) -> None:
@@ -53,6 +54,25 @@ def test_the_number_decides_the_shard_and_the_arrival_the_sequence(registry, ope
         (0, 0, 1), (2, 2, 2), (3, 0, 2), (4, 1, 1), (5, 2, 1), (8, 2, 3),
     ]  # fmt: skip
     assert [registry.last_sequence(shard) for shard in range(4)] == [2, 1, 3, 0]
+
+
+def test_the_first_chunks_of_every_table_are_in_the_express_lane_of_their_shard(
+    registry, open_run, put
+) -> None:
+    run = open_run(shards=2)
+    for number in (EXPRESS_CHUNKS + 1, EXPRESS_CHUNKS - 1, EXPRESS_CHUNKS):
+        put(run, number)
+    put(run, 0, "stores")
+    assert [(c.shard, c.lane, c.sequence) for c in registry.chunks(run, "users")] == [
+        (1, 1, 1), (0, slow_lane(0), 1), (1, slow_lane(1), 1),
+    ]  # fmt: skip
+    assert [c.lane for c in registry.chunks(run, "stores")] == [0]
+    for number in range(EXPRESS_CHUNKS - 1):
+        put(run, number)
+    assert registry.end_table(run, "users", EXPRESS_CHUNKS + 2, 10 * (EXPRESS_CHUNKS + 2)).sealed
+    of_each = EXPRESS_CHUNKS // 2 + 1
+    expected = {shard: Volume(of_each, 10 * of_each) for shard in range(2)}
+    assert registry.expectations(run) == {"users": expected}
 
 
 def test_runs_and_tables_share_the_log_of_a_shard(registry, open_run, put) -> None:
@@ -107,15 +127,6 @@ def test_the_head_of_the_log_passes_over_what_was_forgotten(registry, open_run, 
     assert registry.log_head(0, 2, 1, PLENTY) == 5
 
 
-def test_durable_numbers_are_told_in_spans(registry, open_run, put) -> None:
-    run = open_run()
-    assert registry.durable_numbers(run, "users") == ()
-    for number in (7, 1, 2, 3, 9, 10):
-        put(run, number)
-    assert registry.durable_numbers(run, "users") == ((1, 3), (7, 7), (9, 10))
-    assert registry.durable_numbers(run, "stores") == ()
-
-
 def test_a_sealed_table_takes_no_new_chunk_but_knows_its_own(registry, open_run, put) -> None:
     run = open_run()
     put(run, 0)
@@ -167,7 +178,7 @@ def test_large_counts_are_kept_exactly(registry, open_run, put) -> None:
     put(run, 2**40 + 7, rows=2**41)
     chunk = registry.chunks(run, "users")[0]
     assert (chunk.number, chunk.rows, chunk.bytes, chunk.shard) == (2**40, 2**41, 2**42, 2**40 % 7)
-    assert registry.figures(run).rows == 2**42
+    assert registry.table_states(run)["users"].rows == 2**42
 
 
 def test_every_table_has_its_own_numbers(registry, open_run, put) -> None:

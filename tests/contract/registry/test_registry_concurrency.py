@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kopitiam.contracts.errors import TableSealed
+from kopitiam.contracts.lanes import lane_of
 from kopitiam.contracts.runs import LogEntry
 from kopitiam.registry import Registry, chunks, open_registry
 
@@ -55,12 +56,12 @@ def register_many(url: str, home: Path, run: str, first: int, count: int) -> Non
     registry.close()
 
 
-def follow(registry: Registry, shard: int, total: int) -> list[LogEntry]:
+def follow(registry: Registry, lane: int, total: int) -> list[LogEntry]:
     """Reads as the pipeline does: only ever what comes after the last number seen."""
     seen: list[LogEntry] = []
     while len(seen) < total:
-        head = registry.log_head(shard, len(seen), 7, PLENTY)
-        for entry in registry.read_span(shard, len(seen), head):
+        head = registry.log_head(lane, len(seen), 7, PLENTY)
+        for entry in registry.read_span(lane, len(seen), head):
             assert entry.sequence == len(seen) + 1, "a number was not there when a larger one was"
             seen.append(entry)
         assert len(seen) == head, "the reader was sent past an entry that it could not see"
@@ -72,9 +73,10 @@ def test_followers_of_the_log_miss_nothing_while_processes_and_threads_write(
 ) -> None:
     own, theirs = open_run(shards=SHARDS), open_run(shards=SHARDS)
     each = 60
+    totals = Counter(lane_of(number, SHARDS) for number in (*range(each), *range(2 * each)))
     writers = [start(register_many, place.url, place.home, run, 0, each) for run in (own, theirs)]
-    with ThreadPoolExecutor(SHARDS) as pool:
-        followers = [pool.submit(follow, registry, shard, each) for shard in range(SHARDS)]
+    with ThreadPoolExecutor(len(totals)) as pool:
+        followers = [pool.submit(follow, registry, lane, total) for lane, total in totals.items()]
         register_many(place.url, place.home, theirs, each, each)
         join_all(writers)
         entries = [entry for follower in followers for entry in follower.result()]
@@ -82,18 +84,21 @@ def test_followers_of_the_log_miss_nothing_while_processes_and_threads_write(
     assert Counter((entry.run, entry.number) for entry in entries) == Counter(
         [(own, number) for number in range(each)] + [(theirs, number) for number in range(2 * each)]
     )
-    assert [registry.last_sequence(shard) for shard in range(SHARDS)] == [each] * SHARDS
+    assert {lane: registry.last_sequence(lane) for lane in totals} == totals
     assert registry.end_table(own, "users", each, each).sealed
     assert registry.end_table(theirs, "users", 2 * each, 2 * each).sealed
 
 
 def test_threads_of_one_process_write_without_gaps(registry, open_run, put) -> None:
     run = open_run(shards=SHARDS)
-    with ThreadPoolExecutor(8) as pool:
-        followers = [pool.submit(follow, registry, shard, 40) for shard in range(SHARDS)]
-        list(pool.map(lambda number: put(run, number), range(40 * SHARDS)))
-        for follower in followers:
-            assert len({entry.number for entry in follower.result()}) == 40
+    numbers = range(40 * SHARDS)
+    totals = Counter(lane_of(number, SHARDS) for number in numbers)
+    with ThreadPoolExecutor(5 + len(totals)) as pool:
+        followers = {lane: pool.submit(follow, registry, lane, total) for lane, total in totals.items()}
+        list(pool.map(lambda number: put(run, number), numbers))
+        for lane, follower in followers.items():
+            of_lane = {number for number in numbers if lane_of(number, SHARDS) == lane}
+            assert {entry.number for entry in follower.result()} == of_lane
 
 
 def test_the_same_chunk_from_ten_threads_is_stored_once(registry, open_run, put) -> None:
@@ -170,7 +175,7 @@ def test_a_writer_killed_in_its_transaction_leaves_no_trace(registry, place, ope
     has_written = SPAWN.Event()
     writer = start(register_and_hang, place.url, place.home, run, has_written)
     assert has_written.wait(60)
-    before = registry.figures(run)
+    before = registry.table_states(run)["users"]
     assert (before.chunks, registry.last_sequence(0)) == (0, 0)  # readers neither see it nor wait for it
 
     with ThreadPoolExecutor(1) as pool:
@@ -180,7 +185,7 @@ def test_a_writer_killed_in_its_transaction_leaves_no_trace(registry, place, ope
         registered = waiting.result(20)
     assert time.monotonic() - killed_at < 5
     assert (registered.outcome, registered.chunk.sequence) == ("stored", 1)
-    assert registry.figures(run).chunks == 1
+    assert registry.table_states(run)["users"].chunks == 1
 
 
 def open_at_once(url: str, home: Path, ready: Any) -> None:

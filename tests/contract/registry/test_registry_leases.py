@@ -53,6 +53,55 @@ def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed(registry, clock) -
     assert registry.holds("leader", 1)
 
 
+def test_a_lease_that_ran_out_fences_until_somebody_takes_it(registry, open_run, clock) -> None:
+    old = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    clock.advance(50)
+    assert registry.force_end(open_run(), "", fence=old)
+    new = Fence("leader", registry.acquire_lease("leader", "other", 10))
+    with pytest.raises(StaleEpoch):
+        registry.force_end(open_run(), "", fence=old)
+    assert registry.force_end(open_run(), "", fence=new)
+
+
+def test_a_lease_that_was_given_back_fences_nothing(registry, open_run) -> None:
+    lease = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    assert registry.release("leader", "one", lease.epoch)
+    with pytest.raises(StaleEpoch):
+        registry.force_end(open_run(), "", fence=lease)
+
+
+def test_of_one_whose_lease_ran_out_and_one_who_takes_it_the_latter_has_the_last_word(
+    registry, open_run, clock
+) -> None:
+    """Whatever the former writes at the same time is written before it is taken, or not at all."""
+    old = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    clock.advance(50)
+    runs, start = [open_run() for _ in range(20)], threading.Barrier(2)
+    is_taken = threading.Event()
+
+    def writing() -> list[bool]:
+        start.wait()
+        written: list[bool] = []
+        for run in runs:
+            was_taken = is_taken.is_set()
+            try:
+                registry.force_end(run, "", fence=old)
+            except StaleEpoch:
+                return written
+            written.append(was_taken)
+        return written
+
+    def taking() -> None:
+        start.wait()
+        assert registry.acquire_lease("leader", "other", 10) == old.epoch + 1
+        is_taken.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        written, taken = pool.submit(writing), pool.submit(taking)
+        taken.result()
+        assert not any(written.result())
+
+
 def test_a_rank_outranks_lower_ones_and_its_own_earlier_life(registry) -> None:
     assert registry.outrank("leader", 2, "b", 10) == 1
     assert registry.outrank("leader", 2, "b", 10) == 1

@@ -83,7 +83,7 @@ def upgraded(engine) -> Registry:
 @pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.FINAL])
 def test_runs_are_as_they_were(upgraded, state: RunState) -> None:
     kept = row_of(state)
-    figures = upgraded.figures(RUNS[state])
+    figures = upgraded.account(RUNS[state]).figures
     assert figures.run == Run(
         RUNS[state], "May", state, {"top": 3}, "anna", 1, 1000.5, 1060.5, kept["finished_at"], kept["error"]
     )

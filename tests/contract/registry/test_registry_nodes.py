@@ -51,3 +51,6 @@ def test_a_leader_that_was_replaced_reports_nothing(registry) -> None:
         registry.report_node(GATEWAY, fence=old)
     assert registry.nodes() == []
     assert registry.report_node(GATEWAY, fence=new)
+    with pytest.raises(StaleEpoch):
+        registry.forget_node("gateway-1", fence=old)
+    assert registry.nodes() == [GATEWAY]

@@ -69,7 +69,7 @@ def test_the_claim_of_whoever_lost_its_lease_is_taken_over(registry, final, aliv
     assert registry.claim_final(run, other)
     assert not registry.claim_final(run, third)
     with pytest.raises(StaleEpoch):
-        registry.claim_final(run, gone)
+        registry.publish_results(run, "a1", {}, fence=gone)
 
 
 def test_the_next_life_of_a_claimant_takes_up_its_runs(registry, final, alive) -> None:
@@ -151,7 +151,7 @@ def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
     old = Fence("leader", registry.acquire_lease("leader", "one", 10))
     clock.advance(10)
     new = Fence("leader", registry.acquire_lease("leader", "other", 10))
-    before = registry.figures(run)
+    before = registry.account(run)
     for stale in (old, Fence("leader", new.epoch + 1), Fence("nothing", 1)):
         with pytest.raises(StaleEpoch):
             registry.claim_final(run, stale)
@@ -163,7 +163,7 @@ def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
             registry.move(run, RunState.FAILED, fence=stale)
         with pytest.raises(StaleEpoch):
             registry.force_end(run, "", fence=stale)
-    assert registry.figures(run) == before
+    assert registry.account(run) == before
     assert registry.claim_final(run, new)
     registry.publish_results(run, "a2", {}, fence=new)
 

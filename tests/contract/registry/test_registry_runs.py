@@ -12,12 +12,13 @@ from kopitiam.contracts.errors import (
     IllegalTransition,
     RunNotFound,
     RunOver,
+    StaleEpoch,
     TooManyRuns,
 )
 from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import TRANSITIONS, RunState, is_run_id
 from kopitiam.contracts.tables import TABLES
-from kopitiam.registry import Registry
+from kopitiam.registry import Fence, Registry
 
 OpenRun = Callable[..., str]
 NOBODYS = "0" * 24
@@ -51,7 +52,6 @@ def test_a_new_run_is_open_and_has_all_tables(registry, clock) -> None:
 def test_an_unknown_run_is_not_found(registry) -> None:
     for ask in (
         registry.get_run,
-        registry.figures,
         registry.account,
         registry.table_states,
         registry.version,
@@ -63,9 +63,8 @@ def test_an_unknown_run_is_not_found(registry) -> None:
     ):
         with pytest.raises(RunNotFound):
             ask(NOBODYS)
-    for ask in (registry.chunks, registry.durable_numbers):
-        with pytest.raises(RunNotFound):
-            ask(NOBODYS, "users")
+    with pytest.raises(RunNotFound):
+        registry.chunks(NOBODYS, "users")
     with pytest.raises(RunNotFound):
         registry.move(NOBODYS, RunState.FAILED)
     with pytest.raises(RunNotFound):
@@ -179,10 +178,10 @@ def test_runs_are_found_by_label_or_by_the_beginning_of_the_id(registry, open_ru
 @pytest.mark.parametrize(("state", "to"), ILLEGAL, ids="->".join)
 def test_an_illegal_transition_is_refused_and_changes_nothing(registry, open_run, state, to) -> None:
     run = in_state(registry, open_run(), state)
-    before = registry.figures(run)
+    before = registry.account(run)
     with pytest.raises(IllegalTransition):
         registry.move(run, to)
-    assert registry.figures(run) == before
+    assert registry.account(run) == before
 
 
 def test_a_run_that_is_over_says_when_and_why(registry, open_run: OpenRun, clock) -> None:
@@ -242,6 +241,29 @@ def test_a_client_that_comes_back_in_time_is_not_ended(registry, open_run: OpenR
         registry.renew_lease(run, 60)
 
 
+def test_all_open_runs_are_given_a_full_lease_again(registry, open_run: OpenRun, clock) -> None:
+    lost, alive, long, sealed = (open_run(lease_seconds=seconds) for seconds in (60, 60, 500, 60))
+    registry.move(sealed, RunState.SEALED)
+    clock.advance(100)
+    registry.renew_lease(alive, 1000)
+    versions = [registry.version(run) for run in (lost, alive, long)]
+    registry.renew_open_runs()
+    expiries = [registry.get_run(run).lease_expires_at - clock() for run in (lost, alive, long, sealed)]
+    assert expiries == [60, 1000, 500, -40]
+    assert [registry.version(run) for run in (lost, alive, long)] == versions
+    assert registry.expired_runs() == []
+
+
+def test_a_leader_that_was_replaced_renews_nothing(registry, open_run: OpenRun, clock) -> None:
+    old = Fence("leader", registry.enlist("leader", "monitor-1", 1000))
+    registry.enlist("leader", "monitor-2", 1000)
+    run = open_run(lease_seconds=60)
+    clock.advance(100)
+    with pytest.raises(StaleEpoch):
+        registry.renew_open_runs(fence=old)
+    assert [lost.run for lost in registry.expired_runs()] == [run]
+
+
 def test_the_version_grows_with_changes_and_only_with_them(registry, open_run: OpenRun, put) -> None:
     run = open_run()
     versions = [registry.version(run)]
@@ -260,7 +282,7 @@ def test_the_version_grows_with_changes_and_only_with_them(registry, open_run: O
     assert has_grown()
     registry.force_end(run, "enough")
     assert has_grown()
-    assert registry.figures(run).version == versions[-1]
+    assert registry.account(run).figures.version == versions[-1]
 
 
 def test_what_is_over_for_long_can_be_found_and_forgotten(registry, open_run: OpenRun, put, clock) -> None:
@@ -287,7 +309,7 @@ def test_forgotten_chunks_leave_the_figures(registry, open_run: OpenRun, put) ->
     registry.forget_chunks(run)
     assert registry.chunks(run, "users") == []
     assert registry.read_span(0, 0, 10) == []
-    assert registry.figures(run).rows == 10
+    assert registry.table_states(run)["users"].rows == 10
 
 
 def test_a_run_that_is_not_over_cannot_be_forgotten(registry, open_run: OpenRun, put) -> None:

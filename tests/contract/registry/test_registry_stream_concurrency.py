@@ -81,7 +81,7 @@ def test_pipelines_clients_and_force_end_never_wait_in_a_circle(registry, open_r
     is_sent = threading.Event()
 
     def end_by_force(run: str) -> None:
-        while registry.figures(run).chunks < CHUNKS // 2:
+        while registry.table_states(run)["users"].chunks < CHUNKS // 2:
             pass
         assert registry.force_end(run, "enough")
 

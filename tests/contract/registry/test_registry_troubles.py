@@ -1,6 +1,7 @@
 """What happens when the database cannot do its part, and how a registry gets its tables."""
 
 import sqlite3
+import uuid
 from pathlib import Path
 
 import psycopg
@@ -8,6 +9,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from kopitiam.contracts.errors import ConfigError, RegistryUnavailable
@@ -61,6 +63,28 @@ def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
         open_registry("postgresql://anna:secret@127.0.0.1:1/nothing", tmp_path)
     assert trouble.value.exit_code == 3
     assert "secret" not in str(trouble.value)
+
+
+@pytest.mark.parametrize(
+    ("rights", "told"),
+    [("USAGE", "permission denied for schema"), ("CREATE", "no schema has been selected to create in")],
+)
+def test_a_user_without_rights_is_told_what_to_grant(
+    postgresql, postgresql_url: str, tmp_path: Path, rights: str, told: str
+) -> None:
+    guest, schema = f"guest_{uuid.uuid4().hex}", postgresql_url.rpartition("%3D")[2]
+    url = make_url(postgresql_url).set(username=guest).render_as_string(hide_password=False)
+    with psycopg.connect(postgresql.get_uri(), autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {guest} LOGIN")
+        admin.execute(f"GRANT {rights} ON SCHEMA {schema} TO {guest}")
+        try:
+            with pytest.raises(RegistryUnavailable, match=f"^registry: {told}.*; grant its user") as trouble:
+                open_registry(url, tmp_path)
+        finally:
+            admin.execute(f"DROP OWNED BY {guest}")
+            admin.execute(f"DROP ROLE {guest}")
+    assert "\n" not in str(trouble.value)
+    assert trouble.value.exit_code == 3
 
 
 @pytest.mark.parametrize("url", ["mysql://host/database", "not an address", ""])

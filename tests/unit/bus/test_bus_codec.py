@@ -10,15 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopitiam.bus.codec import MAX_BYTES, decode, encode
-from kopitiam.contracts.messages import ForceEnd, Message
+from kopitiam.contracts.messages import Count, ForceEnd, Instant, Message, Name, RunId, Url
+from kopitiam.contracts.runs import RUN_ID
 
 KINDS = get_args(Message)
-NUMBERS = st.integers(-(2**63), 2**63 - 1)
+COUNTS = st.integers(0, 2**63 - 1)
+RUNS = st.from_regex(RUN_ID, fullmatch=True)
 STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
-    int: NUMBERS,
-    int | None: st.none() | NUMBERS,
-    float: st.floats(allow_nan=False, allow_infinity=False),
-    dict[int, tuple[int, int]]: st.dictionaries(NUMBERS, st.tuples(NUMBERS, NUMBERS)),
+    RunId: RUNS,
+    tuple[RunId, ...]: st.lists(RUNS).map(tuple),
+    Name: st.text(min_size=1, max_size=100),
+    Url | None: st.none() | st.text(min_size=1, max_size=2000),
+    Count: COUNTS,
+    Count | None: st.none() | COUNTS,
+    Instant: st.floats(min_value=0, allow_infinity=False),
+    dict[Count, tuple[Count, Count]]: st.dictionaries(COUNTS, st.tuples(COUNTS, COUNTS)),
 }
 
 
@@ -70,6 +76,13 @@ def test_a_message_that_was_cut_off_is_dropped(message: Message, data: st.DataOb
         (b'{"type":"ELECTION","sender":"1","v":1}', "sender"),
         (b'{"type":"ELECTION","v":1}', "sender"),
         (b'{"type":"ELECTION","sender":1,"v":1,"also":0}', "also"),
+        (b'{"type":"ELECTION","sender":-1,"v":1}', "sender"),
+        (b'{"type":"ELECTION","sender":9223372036854775808,"v":1}', "sender"),
+        (b'{"type":"FORCE_END","runs":["*"],"reason":"","v":1}', "runs"),
+        (b'{"type":"FORCE_END","runs":["0123456789abcdef\\n"],"reason":"","v":1}', "runs"),
+        (b'{"type":"PROVISIONAL_WANTED","run":"../0123456789abcdef","v":1}', "run"),
+        (b'{"type":"STOPPED","node":"","epoch":1,"v":1}', "node"),
+        (b'{"type":"STOPPED","node":"' + b"n" * 101 + b'","epoch":1,"v":1}', "node"),
         (b'{"sender":1,"v":1}', "type"),
         (b"[" * 100_000, "array"),
         (b'{"type":"ELECTION","also":' + b"[" * 100_000, "also"),

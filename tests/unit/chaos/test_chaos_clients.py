@@ -1,8 +1,11 @@
 """Clients without a gateway, and a crowd of them: what they say, and that they end."""
 
+import tempfile
 import threading
 import time
+from pathlib import Path
 
+from kopitiam.chaos.chaos import one_temporary_folder
 from kopitiam.chaos.clients import Crowd, Folder, SubmittingClient
 from kopitiam.client.http import Transport
 
@@ -42,3 +45,13 @@ def test_a_crowd_that_has_to_leave_does_so_however_patient_its_clients_are(tmp_p
     assert time.monotonic() - begun < 5
     assert len(crowd.outcomes) == 3
     assert not any(outcome.is_exact for outcome in crowd.outcomes)
+
+
+def test_what_clients_leave_behind_goes_with_the_folder_that_all_share():
+    before = tempfile.gettempdir()
+    with one_temporary_folder() as folder:
+        left = Path(tempfile.mkdtemp())
+        (left / "half.csv").write_text("half")
+        assert left.is_relative_to(folder)
+    assert not folder.exists()
+    assert tempfile.gettempdir() == before

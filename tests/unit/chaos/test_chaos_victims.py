@@ -9,10 +9,12 @@ import time
 import psutil
 import pytest
 
+from kopitiam.chaos import victims as victims_module
 from kopitiam.chaos.victims import Loss, Victims
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.fleet import families
 from kopitiam.fleet.families import condition
 from kopitiam.fleet.nodes import Fleet
 from kopitiam.fleet.processes import MARK, Program, launch
@@ -119,6 +121,18 @@ def test_it_is_replaced_when_the_new_process_has_said_that_it_lives(fleet, node)
 def test_one_that_does_not_run_cannot_be_hurt(fleet):
     with pytest.raises(ServiceError, match="gateway-1 does not run"):
         Victims(fleet).aim("gateway-1")
+
+
+def test_one_that_ends_between_two_looks_is_not_well(fleet, node, monkeypatch):
+    def last_look(process):
+        found = condition(process)
+        node.child.kill()
+        node.child.wait()
+        return found
+
+    for module in (families, victims_module):
+        monkeypatch.setattr(module, "condition", last_look)
+    assert not Victims(fleet).is_well("pipeline-1", known("alive", node.pid))
 
 
 def test_all_that_are_not_well_are_ailing(fleet, node):

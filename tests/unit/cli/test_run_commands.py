@@ -2,12 +2,17 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from kopitiam.cli import submit
 from kopitiam.cli.app import app
+from kopitiam.cli.connection import connected
 from kopitiam.client.client import Client
+from kopitiam.client.http import PATIENCE_SECONDS
 from kopitiam.contracts.errors import ConfigError, RunError
 from tiny_gateway import TinyGateway, serving
 
@@ -61,3 +66,44 @@ def test_cancelling_says_what_became_of_the_run(gateway: TinyGateway, run: str) 
     assert kopi(gateway, "cancel", run).output == f"run {run} is ended\n"
     assert json.loads(kopi(gateway, "cancel", run, "--json").output)["state"] == "ended"
     assert json.loads(kopi(gateway, "cancel", "--all", "--json").output) == []
+
+
+def test_without_a_server_the_settings_say_which_gateway_is_asked(
+    gateway: TinyGateway, run: str, sound_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KOPI_SERVER", raising=False)
+    listen = gateway.url.removeprefix("http://").replace("127.0.0.1", "0.0.0.0")
+    config = tmp_path / "fleet.toml"
+    config.write_text(f'[gateway]\nlisten = "{listen}"\n')
+    of_file = ("--config", str(config))
+    assert [told["run"] for told in shown("runs", *of_file)] == [run]
+    assert shown("status", run, *of_file)["run"] == run
+    assert isinstance(CliRunner().invoke(app, ["results", run, *of_file]).exception, RunError)
+    assert shown("submit", str(sound_folder), "--no-wait", *of_file)["run"] in gateway.runs
+    assert shown("cancel", run, *of_file)["state"] == "ended"
+    monkeypatch.setenv("KOPI_GATEWAY__LISTEN", listen)
+    assert shown("status", run)["run"] == run
+
+
+def test_a_gateway_is_waited_for_longer_once_the_run_is_open(
+    gateway: TinyGateway, sound_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def watched(*words: Any) -> Any:
+        waits.append(words[3])
+        return connected(*words)
+
+    monkeypatch.setattr(submit, "connected", watched)
+    assert kopi(gateway, "submit", str(sound_folder), "--no-wait").exit_code == 0
+    later, first = waits
+    assert first < later == PATIENCE_SECONDS
+    waits.clear()
+    assert kopi(gateway, "submit", str(sound_folder), "--no-wait", "--patience", "7").exit_code == 0
+    assert waits == [7, 7]
+
+
+def shown(*words: str) -> Any:
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)

@@ -115,7 +115,7 @@ def test_waiting_for_a_run_that_is_over_says_why(
 
 def test_waiting_ends_with_its_timeout(client: Client, time: FakeTime) -> None:
     with pytest.raises(TimeoutError, match="still open after 10 s"):
-        client.open_run().wait(timeout=10)
+        client.open_run().wait(timeout_seconds=10)
     assert 9 < time.now <= 10
     assert max(time.slept) == 0.3
 
@@ -176,5 +176,6 @@ def test_a_run_can_be_cancelled(gateway: TinyGateway, client: Client) -> None:
 
 @pytest.mark.parametrize("run", ["0000000000000000", "../nodes", ""])
 def test_a_run_that_is_not_there_is_not_found(client: Client, run: str) -> None:
-    with pytest.raises(RunNotFound):
+    with pytest.raises(RunNotFound) as refused:
         client.run(run).status()
+    assert refused.value.exit_code == 2

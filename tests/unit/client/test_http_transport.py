@@ -62,6 +62,17 @@ def test_passing_refusals_are_tried_again(
     assert len(time.slept) == 3
 
 
+def test_trouble_is_told_at_once_in_the_words_of_the_gateway(gateway: TinyGateway, time: FakeTime) -> None:
+    told: list[str] = []
+    time.on_sleep = lambda: told.append("pause")
+    transport = Transport(gateway.url, TOKEN, sleep=time.sleep, clock=time.clock, on_trouble=told.append)
+    full = b'{"error": "unavailable", "message": "storage: No space left on device; make room"}'
+    gateway.faults.append(Fault("GET", times=2, status=503, body=full))
+    transport.call("GET", LIST)
+    transport.close()
+    assert told == ["503: storage: No space left on device; make room", "pause"] * 2
+
+
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_connection_that_breaks_is_tried_again(
     gateway: TinyGateway, transport: Transport, is_stored: bool

@@ -127,13 +127,26 @@ def test_a_folder_in_place_of_a_file_is_refused(sound_folder):
         (b"\n\n", ", line 1: no column user_id, birthdate (found: )"),
         (b"user_id,birthdate,user_id\n1,,1\n", ", line 1: column user_id is there twice"),
         (b"user_id,birthdate\n1,\n\x00\x01", ", line 3: a binary file, not CSV"),
-        (b"user_id,birthdate\n1,\n2,Jos\xe9\n3,\n", ", line 3: not UTF-8 text; save the file as UTF-8"),
-        (b"user_id,n\xe9\n", ", line 1: not UTF-8 text; save the file as UTF-8"),
-        ("user_id,birthdate\n1,é".encode()[:-1], ", line 2: not UTF-8 text: it ends inside a character"),
+        (
+            b"user_id,birthdate\n1,\n2,Jos\xe9\n3,\n",
+            ", line 3, column birthdate: not UTF-8 text; save the file as UTF-8",
+        ),
+        (
+            b'user_id,"birth\ndate",x\n1,",\n""a,\nJos\xe9",2\n',
+            ", line 5, column birth date: not UTF-8 text; save the file as UTF-8",
+        ),
+        (b"\xe9", ", line 1, column 1: not UTF-8 text: it ends inside a character"),
+        (b"\n1,2,\xff\n", ", line 2, column 3: not UTF-8 text; save the file as UTF-8"),
+        (b'user_id,birthdate\n1,"\xff\n', ", line 2: not UTF-8 text; save the file as UTF-8"),
+        (b"user_id,n\xe9\n", ", line 1, column 2: not UTF-8 text; save the file as UTF-8"),
+        (
+            "user_id,birthdate\n1,é".encode()[:-1],
+            ", line 2, column birthdate: not UTF-8 text: it ends inside a character",
+        ),
     ],
 )
 @pytest.mark.parametrize("scan_bytes", [1, 5, 1 << 20])
-def test_a_flaw_in_a_file_is_refused_with_file_and_line(
+def test_a_flaw_in_a_file_is_refused_with_file_line_and_column(
     sound_folder, monkeypatch, content, complaint, scan_bytes
 ):
     monkeypatch.setattr(folder_module, "_SCAN_BYTES", scan_bytes)
@@ -154,7 +167,7 @@ def test_the_line_of_a_bad_byte_is_right_wherever_the_file_is_cut(sound_folder, 
     monkeypatch.setattr(folder_module, "_SCAN_BYTES", scan_bytes)
     content = "user_id,birthdate\n1,\n😀".encode() + b"\xff\n2,\n"
     sound_folder.joinpath("users", "users_202402.csv").write_bytes(content)
-    assert ", line 3: not UTF-8 text" in refusal(sound_folder)
+    assert ", line 3, column user_id: not UTF-8 text" in refusal(sound_folder)
 
 
 def test_a_header_quote_left_open_is_refused(sound_folder):

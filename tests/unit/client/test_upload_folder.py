@@ -5,6 +5,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from kopitiam.client.folder import open_folder
 from kopitiam.client.heartbeat import heartbeat
 from kopitiam.client.http import Transport
 from kopitiam.client.senders import WAITING
-from kopitiam.client.upload import Sending, first_rows, upload
+from kopitiam.client.set_aside import parts_of
+from kopitiam.client.upload import Sending, upload
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import OpenRun
 from kopitiam.contracts.errors import BadRows, InputError, RunOver, ServiceError, Unavailable
@@ -282,13 +284,46 @@ def test_rejected_rows_arrive_table_by_table(
     assert gateway.count("PUT .*/rejected") == 1
 
 
-def test_the_first_rejected_rows_that_fit_are_whole(tmp_path: Path) -> None:
+def test_however_many_rows_are_rejected_all_of_them_arrive(
+    gateway: TinyGateway,
+    run: TinyRun,
+    exports: Path,
+    send: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "parts_of", partial(parts_of, most_bytes=500))
+    write_sales(exports, [f'sale-{number},1,7,"x\ny",2024-01-01 10:00:00' for number in range(40)])
+    send()
+    rows = list(csv.DictReader(io.StringIO(run.tables["transactions"].rejected_csv.decode(), newline="")))
+    assert [row["row"].partition(",")[0] for row in rows] == [f"sale-{number}" for number in range(40)]
+    assert gateway.count("PUT .*/rejected") > 5
+
+
+@pytest.mark.parametrize("most_bytes", [1000, 60, 43, 30])
+def test_rejected_rows_come_in_parts_that_are_whole_files(tmp_path: Path, most_bytes: int) -> None:
     file = tmp_path / "rejected.csv"
-    file.write_bytes(b'table,row\r\na,"1\r\n2"\r\nb,"3\r\n4"\r\n')
-    assert first_rows(file, 1000) == file.read_bytes()
-    assert first_rows(file, 30) == first_rows(file, 21) == b'table,row\r\na,"1\r\n2"\r\n'
-    assert first_rows(file, 20) == b"table,row\r\n"
-    assert first_rows(file, 5) == b""
+    file.write_bytes(b'table,row\r\na,"1\r\n2"\r\nb,"3\r\n""4"""\r\nc,5\r\n')
+    parts = list(parts_of(file, most_bytes))
+    read = [list(csv.reader(io.StringIO(part.decode(), newline=""))) for part in parts]
+    assert {tuple(rows[0]) for rows in read} == {("table", "row")}
+    assert [row for rows in read for row in rows[1:]] == [["a", "1\r\n2"], ["b", '3\r\n"4"'], ["c", "5"]]
+    assert max(map(len, parts)) <= most_bytes
+    assert all(len(rows) > 1 for rows in read)
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "😀", '"'])
+def test_only_a_row_that_fits_in_no_part_is_cut_and_says_so(tmp_path: Path, letter: str) -> None:
+    file = tmp_path / "rejected.csv"
+    with file.open("w", newline="", encoding="utf-8") as made:
+        csv.writer(made).writerows([["line", "row"], ["2", letter * 1000], ["3", "short"]])
+    parts = list(parts_of(file, 200))
+    assert max(map(len, parts)) <= 200
+    long, short = (
+        row for part in parts for row in csv.reader(io.StringIO(part.decode())) if row[0] != "line"
+    )
+    assert long[1].startswith(letter * 10)
+    assert long[1].endswith("(cut)")
+    assert short == ["3", "short"]
 
 
 def test_a_table_without_rows_ends_with_no_chunks(

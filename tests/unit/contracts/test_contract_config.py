@@ -112,3 +112,38 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         == f"{tmp_path / 'none.toml'}: cannot be read: No such file or directory"
     )
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+def test_an_analysis_that_was_suspended_is_not_taken_for_a_client_that_is_lost(write, tmp_path):
+    settings = load_settings(write("[gateway]\nlease_seconds = 5\n"))
+    assert settings.privately(tmp_path, "token").gateway.lease_seconds > 30 * 86400
+
+
+@pytest.mark.parametrize(
+    ("content", "url"),
+    [
+        ("", "http://127.0.0.1:8440"),
+        ("listen = 'gateway.example:80'", "http://gateway.example:80"),
+        ("listen = '0.0.0.0:8441'", "http://127.0.0.1:8441"),
+        ("listen = '[::]:8441'", "http://[::1]:8441"),
+        ("listen = '10.0.0.5:443'\ntls_cert = 'cert.pem'\ntls_key = 'key.pem'", "https://10.0.0.5:443"),
+    ],
+)
+def test_a_gateway_is_found_where_it_listens(write, content, url):
+    assert load_settings(write(f"[gateway]\n{content}\n")).gateway.url == url
+
+
+def test_one_pipeline_has_all_shards_unless_it_is_said_who_has_which(write, monkeypatch):
+    assert load_settings().nodes.pipelines == {"pipeline-1": (0,)}
+    shards = "[pipeline]\nshards = 3\n"
+    assert load_settings(write(f"{shards}[nodes]\ngateways = ['g']\n")).nodes.pipelines == {
+        "pipeline-1": (0, 1, 2)
+    }
+    assert load_settings(write(f"{shards}[nodes]\npipelines = {{ p = [1] }}\n")).nodes.pipelines == {
+        "p": (1,)
+    }
+    assert load_settings(write(f"{shards}[nodes]\npipelines = {{}}\n")).nodes.pipelines == {}
+    monkeypatch.setenv("KOPI_PIPELINE__SHARDS", "2")
+    assert load_settings().nodes.pipelines == {"pipeline-1": (0, 1)}
+    monkeypatch.setenv("KOPI_NODES__PIPELINES", '{"p": [0]}')
+    assert load_settings().nodes.pipelines == {"p": (0,)}

@@ -84,8 +84,15 @@ def test_only_monitors_restart_nodes_and_only_they_have_the_socket(services, mon
         assert ("/var/run/docker.sock:/var/run/docker.sock" in service["volumes"]) == is_monitor
         assert service["restart"] == ("no" if name in NODES else "unless-stopped")
         assert ("group_add" in service) == is_monitor
-        if is_monitor:
-            assert service["build"]["target"] == "monitor"
+        assert (service["image"] == "kopitiam-monitor:latest") == is_monitor
+
+
+def test_each_image_of_ours_is_built_for_one_service_and_pulled_for_none(services):
+    ours = {name: service for name, service in services.items() if service["image"].startswith("kopitiam")}
+    built = {service["image"]: service["build"]["target"] for service in ours.values() if "build" in service}
+    assert built == {"kopitiam:latest": "node", "kopitiam-monitor:latest": "monitor"}
+    assert sum("build" in service for service in ours.values()) == len(built)
+    assert all("build" in service or service["pull_policy"] == "never" for service in ours.values())
 
 
 def test_everything_has_a_health_check_and_waits_for_what_it_needs_to_be_healthy(services):
@@ -94,7 +101,9 @@ def test_everything_has_a_health_check_and_waits_for_what_it_needs_to_be_healthy
         for needed, how in service.get("depends_on", {}).items():
             assert needed in services
             assert how == {"condition": "service_healthy"}
-    assert services["pipeline-1"]["depends_on"].keys() == {"postgresql", "rabbitmq", "spark-master"}
+    spark = {"spark-worker-1", "spark-worker-2"}
+    assert services["pipeline-1"]["depends_on"].keys() == {"postgresql", "rabbitmq"} | spark
+    assert all(services[worker]["depends_on"].keys() == {"spark-master"} for worker in spark)
     for name in set(NODES) - {"gateway-1", "gateway-2"}:
         assert services[name]["healthcheck"]["test"] == ["CMD", "entrypoint", "alive", name]
 

@@ -101,7 +101,7 @@ def enter(tmp_path, *words, **environment):
     for name in ("kopi", "spark-class"):
         if not (tmp_path / name).exists():
             stub(tmp_path, name, f'printf "%s\\n" {name} "$@"')
-    stub(tmp_path / "java" / "bin", "java", 'printf "%s\\n" "$@"')
+    stub(tmp_path / "java" / "bin", "java", 'printf "%s\\n" "$@"; pwd >&2')
     known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JAVA_HOME": str(tmp_path / "java")}
     command = ["bash", DEPLOY / "entrypoint.sh", *words]
     return subprocess.run(command, env=known | environment, capture_output=True, text=True, check=False)
@@ -138,8 +138,10 @@ def test_the_entrypoint_is_an_executor_as_spark_on_kubernetes_asks_for_it(tmp_pa
         "SPARK_EXECUTOR_POD_NAME": "exec-7",
     } | {f"SPARK_JAVA_OPT_{number}": f"-D{number}=a b" for number in range(11)}
 
-    said = enter(tmp_path, "executor", **asked).stdout.splitlines()
+    done = enter(tmp_path, "executor", **asked)
 
+    said = done.stdout.splitlines()
+    assert done.stderr == "/tmp\n", "not in the home, which all executors share"
     options = list(takewhile(lambda word: word.startswith("-D"), said))
     assert options == [f"-D{number}=a b" for number in range(11)]
     assert said[11:15] == ["-Xms2g", "-Xmx2g", "-cp", "/conf:/spark/jars/*"]

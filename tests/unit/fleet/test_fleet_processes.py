@@ -272,6 +272,28 @@ def test_stopping_a_dead_node_removes_its_traces(home, program):
     assert list(home.nodes.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_node_that_is_stopped_leaves_no_temporary_files_and_those_of_others_stay(home, program, is_killed):
+    launched = launch(home, program(name="gateway-1"))
+    own, others = (
+        [
+            home.path / "scratch" / name / "4711",
+            home.path / "incoming" / name / "3",
+            home.service(name) / "scratch",
+        ]
+        for name in ("gateway-1", "gateway-2")
+    )
+    for folder in (*own, *others):
+        folder.mkdir(parents=True)
+        (folder / "half.parquet").write_bytes(b"half")
+    if is_killed:
+        launched.child.kill()
+        launched.child.wait()
+    assert stop(home, "gateway-1") is not is_killed
+    assert [folder for folder in own if folder.exists()] == []
+    assert all((folder / "half.parquet").exists() for folder in others)
+
+
 def test_a_node_is_on_its_own(home, program, tmp_path, monkeypatch):
     monkeypatch.setenv("KOPI_TOLD", "as it was")
     told = tmp_path / "told"

@@ -1,5 +1,6 @@
 """Where the services of a fleet are: chosen once, kept, and put in where the settings keep their default."""
 
+import os
 import socket
 import stat
 import threading
@@ -8,8 +9,9 @@ import pytest
 
 from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection, RegistrySection
 from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.fleet.nodes import Fleet, open_fleet, require_kind
+from kopitiam.fleet.nodes import Fleet, joining_pipelines, open_fleet, require_kind
 from kopitiam.fleet.programs import node_program
+from kopitiam.fleet.records import write_record
 from kopitiam.fleet.services import probes, service_settings, services_of, watches
 from kopitiam.fleet.services.addresses import kept_url, read_url, without_credentials, write_url
 from kopitiam.fleet.soundness import require_sound
@@ -159,6 +161,16 @@ def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch
     assert list(program.command()[3:]) == [
         "pipeline", "--name", "p", "--config", str(tmp_path / "kopitiam.toml"), "--shards", "0,1"
     ]  # fmt: skip
+
+
+def test_pipelines_join_others_if_they_have_never_run_beside_them(settings, home):
+    nodes = NodesSection(pipelines={"p-1": (0,), "p-2": (1,)})
+    fleet = Fleet(settings.model_copy(update={"nodes": nodes}))
+    assert joining_pipelines(fleet) == [], "all come at once, and share what there is"
+    write_record(home, "p-1", "pipeline", os.getpid(), ["kopi"])
+    assert joining_pipelines(fleet) == ["p-2"]
+    write_record(home, "p-2", "pipeline", os.getpid(), ["kopi"])
+    assert joining_pipelines(fleet) == []
 
 
 def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):

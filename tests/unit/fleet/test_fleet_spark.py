@@ -1,5 +1,7 @@
 """Spark standalone as services of a fleet: what they are started with, and what pipelines are told."""
 
+import contextlib
+import json
 import socket
 import stat
 import threading
@@ -10,14 +12,20 @@ import pytest
 
 from kopitiam.contracts.config import NodesSection, PipelineSection, SparkSection
 from kopitiam.contracts.errors import ConfigError, ServiceError
+from kopitiam.fleet import soundness
 from kopitiam.fleet.services import find_service, in_order, probes, service_settings, services_of, spark
 from kopitiam.fleet.services.addresses import read_url, without_credentials, write_url
 from kopitiam.fleet.services.spark import Address, spark_home
-from kopitiam.fleet.soundness import require_sound
+from kopitiam.fleet.services.spark_master import SparkMaster
+from kopitiam.fleet.soundness import require_cores_for, require_sound
 
 SECRET = "f00d"
 MASTER = Address(12345, 12346, SECRET)
 SERVICES = ("spark-master", "spark-worker-1", "spark-worker-2")
+
+
+def worker(cores, state="ALIVE"):
+    return {"coresfree": cores, "state": state}
 
 
 @pytest.fixture
@@ -180,6 +188,72 @@ def test_a_cluster_with_nothing_left_for_a_pipeline_is_refused(cluster, limits, 
     ],
 )
 def test_a_master_is_alive_when_it_tells_how_it_is(cluster, home, answer, is_alive):
+    with answering(home, answer):
+        assert probes(cluster)["spark-master"]() is is_alive
+
+
+@pytest.mark.parametrize(
+    ("told", "cores"),
+    [
+        ({"workers": [worker(1), worker(2), worker(2, "DEAD")]}, 3),
+        ({"workers": []}, 0),
+        ({"status": "STANDBY"}, 0),
+        ("", 0),
+    ],
+)
+def test_free_cores_are_those_of_workers_that_live(cluster, home, told, cores):
+    with answering(home, b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(told).encode()):
+        assert SparkMaster(cluster).free_cores() == cores
+
+
+@pytest.mark.usefixtures("known")
+def test_a_master_that_is_away_has_no_free_cores(cluster):
+    assert SparkMaster(cluster).free_cores() == 0
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("newcomers", "free", "is_enough"),
+    [
+        ((), 0, True),
+        (("p-2",), 0, False),
+        (("p-2",), 1, True),
+        (("p-1", "p-2"), 2, False),
+        (("p-1", "p-2"), 3, True),
+    ],
+)
+def test_a_pipeline_that_would_find_no_core_beside_the_others_is_refused(
+    cluster, monkeypatch, newcomers, free, is_enough
+):
+    """Each may take two."""
+    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: free)
+    filled = service_settings(cluster)
+    if is_enough:
+        require_cores_for(newcomers, filled, patience_seconds=0)
+    else:
+        complaint = rf"^{', '.join(newcomers)}: Spark has {free} free cores, .* add a spark-worker to nodes"
+        with pytest.raises(ConfigError, match=complaint):
+            require_cores_for(newcomers, filled, patience_seconds=0)
+
+
+@pytest.mark.usefixtures("known")
+def test_cores_that_come_free_in_time_are_waited_for(cluster, monkeypatch):
+    looks = iter((0, 0, 1))
+    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: next(looks))
+    monkeypatch.setattr(soundness, "_LOOK_SECONDS", 0)
+    require_cores_for(("p-2",), service_settings(cluster), patience_seconds=60)
+
+
+@pytest.mark.usefixtures("known")
+def test_cores_of_another_spark_are_none_of_our_business(cluster, monkeypatch):
+    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: 0)
+    elsewhere = cluster.model_copy(update={"spark": SparkSection(master="spark://elsewhere:7077")})
+    require_cores_for(("p-2",), service_settings(elsewhere), patience_seconds=0)
+
+
+@contextlib.contextmanager
+def answering(home, answer):
+    """A master that says this to whoever asks first."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def reply():
@@ -191,5 +265,5 @@ def test_a_master_is_alive_when_it_tells_how_it_is(cluster, home, answer, is_ali
         thread = threading.Thread(target=reply)
         thread.start()
         write_url(home.service("spark-master"), Address(1, listening.getsockname()[1], SECRET).url)
-        assert probes(cluster)["spark-master"]() is is_alive
+        yield
         thread.join()

@@ -71,7 +71,9 @@ def test_a_fleet_that_was_never_up_is_stopped_and_looking_makes_nothing(fleet, h
 def test_a_node_is_shown_as_the_registry_knows_it(fleet, home, program, registry):
     pid = launch(home, program()).pid
     registry.report_node(replace(ALIVE, pid=pid))
-    assert status_of(fleet) == {
+    shown = status_of(fleet)
+    assert shown.pop("memory_bytes") > 0
+    assert shown == {
         "name": "pipeline-1",
         "kind": "pipeline",
         "pid": pid,
@@ -139,6 +141,7 @@ def test_a_service_is_shown_without_its_credentials(settings, home):
         "since": None,
         "epoch": None,
         "leader": False,
+        "memory_bytes": 0,
     }
 
 

@@ -1,6 +1,7 @@
 """Every error leaves as JSON with a word and a sentence, and the right status."""
 
 import asyncio
+import errno
 import json
 from typing import Any
 
@@ -61,3 +62,9 @@ def test_a_refusal_carries_its_figures() -> None:
 
 def test_a_missing_token_names_the_scheme() -> None:
     assert raised(problems.Refusal(401, "unauthorized", "m")).headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_full_disk_says_what_to_do_and_other_trouble_does_not() -> None:
+    full = raised(OSError(errno.ENOSPC, "No space left on device")).json()["message"]
+    assert full.startswith("storage: No space left on device; make room where the gateway stores")
+    assert raised(OSError(errno.EIO, "Input/output error")).json()["message"] == "storage: Input/output error"

@@ -1,9 +1,9 @@
-"""Rows set aside: a file of their own, counts and examples."""
+"""Rows set aside: a file of their own, and counts."""
 
 import csv
 
 from kopitiam.contracts.tables import Rejected
-from kopitiam.landing.quarantine import COLUMNS, EXAMPLES, Quarantine
+from kopitiam.landing.quarantine import COLUMNS, Quarantine
 
 
 def test_rejected_rows_are_kept_with_place_and_reason(tmp_path):
@@ -25,18 +25,8 @@ def test_rejected_rows_are_kept_with_place_and_reason(tmp_path):
     assert quarantine.counts["transactions"] == 0
 
 
-def test_only_the_first_few_are_kept_as_examples(tmp_path):
-    with Quarantine(tmp_path / "rejected.csv") as quarantine:
-        for line in range(2, 102):
-            quarantine.add("users", Rejected("users.csv", line, "bad", "row"))
-    assert [example.line for example in quarantine.examples] == list(range(2, 2 + EXAMPLES))
-    assert quarantine.counts.total() == 100
-    assert len((tmp_path / "rejected.csv").read_text().splitlines()) == 101
-
-
 def test_without_rejected_rows_there_is_no_file(tmp_path):
     with Quarantine(tmp_path / "rejected.csv") as quarantine:
         pass
     assert list(tmp_path.iterdir()) == []
     assert quarantine.counts.total() == 0
-    assert quarantine.examples == []

@@ -11,8 +11,11 @@ import pytest
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.pipeline import executors
 from kopitiam.pipeline.executors import (
+    WRONG_SECRET_SECONDS,
     await_executor,
     is_cluster,
+    patience_for_executor,
+    patience_to_register,
     patience_with,
     require_reachable,
     watch_over,
@@ -25,6 +28,9 @@ MASTER = "spark://127.0.0.1:7077"
 def quick(monkeypatch):
     monkeypatch.setattr(executors, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(executors, "_WATCH_SECONDS", 0.001)
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
 
 
 def session(executors=lambda: 0, is_stopped=lambda: False):
@@ -53,6 +59,8 @@ def test_a_master_that_takes_connections_is_reachable():
         port = listening.getsockname()[1]
         require_reachable(f"spark://127.0.0.1:{port}", 0, threading.Event())
         require_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}", 0, threading.Event())
+        require_reachable(f"k8s://https://127.0.0.1:{port}", 0, threading.Event())
+        require_reachable(f"k8s://127.0.0.1:{port}", 0, threading.Event())
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,9 @@ def test_a_master_that_takes_connections_is_reachable():
     [
         ("spark://127.0.0.1:1", "Connection refused"),
         ("spark://127.0.0.1:port", "want spark://host:port"),
+        ("k8s://https://127.0.0.1:1", "Connection refused"),
+        ("k8s://127.0.0.1:1", "Connection refused"),
+        ("k8s://https://127.0.0.1:port", "want https://host:port"),
     ],
 )
 def test_a_master_that_is_not_there_is_told_in_one_line(master, why):
@@ -76,9 +87,20 @@ def test_whoever_is_told_to_leave_waits_for_no_master():
     assert time.monotonic() - begun < 30
 
 
-@pytest.mark.parametrize("master", ["local[*]", "yarn", "k8s://https://host:6443"])
-def test_other_clusters_are_not_looked_for(master):
+@pytest.mark.parametrize("master", ["local[*]", "yarn"])
+def test_what_has_no_address_is_not_looked_for(master):
     require_reachable(master, 0, threading.Event())
+
+
+def test_a_cluster_behind_a_proxy_is_not_looked_for(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    require_reachable("k8s://https://127.0.0.1:1", 0, threading.Event())
+
+
+def test_a_kubernetes_that_is_not_there_is_told_long_before_it_could_have_made_room(monkeypatch):
+    monkeypatch.setattr(executors, "PATIENCE_SECONDS", 0.01)
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        require_reachable("k8s://https://127.0.0.1:1", 300, threading.Event())
 
 
 def test_an_executor_is_waited_for():
@@ -123,3 +145,14 @@ def test_an_application_that_its_master_has_ended_ends():
 def test_those_who_may_have_to_make_room_first_are_given_more_time():
     assert [patience_with(master) for master in (MASTER, "yarn", "k8s://https://host")] == [15, 300, 300]
     assert [patience_with(master, 7) for master in (MASTER, "yarn")] == [7, 7]
+
+
+@pytest.mark.parametrize("so_far", [0, 3, 6, 10, 14])
+def test_a_slow_start_is_given_more_time_but_a_wrong_secret_is_told_within_half_a_minute(so_far):
+    assert 15 <= patience_to_register(15, so_far) <= max(15, 3 * so_far)
+    assert so_far + patience_to_register(15, so_far) <= WRONG_SECRET_SECONDS < 30
+    assert patience_for_executor(15, so_far) == max(15, 3 * so_far)
+
+
+def test_the_time_that_was_asked_for_is_given():
+    assert patience_to_register(300, 20) == patience_for_executor(300, 20) == 300

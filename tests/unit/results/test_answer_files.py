@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.results import answers as answers_module
 from kopitiam.results.answers import AnswerSet, RawAnswers
-from kopitiam.results.forms import write_forms
-from kopitiam.results.summary import RowCount, Summary
+from kopitiam.results.forms import PARQUET_KEY, covering, write_forms
+from kopitiam.results.summary import Coverage, RowCount, Summary
 
 PRODUCTS = pa.schema(
     [
@@ -209,6 +210,8 @@ def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, mo
         assert [tuple(row.values()) for row in said["rows"]] == plain
         kept = pq.read_table(out / f"results_query_{name}.parquet")
         assert kept.schema.equals(answers.schema(name))
+        told = json.loads(kept.schema.metadata[PARQUET_KEY])
+        assert told == {key: value for key, value in said.items() if key != "rows"}
         assert [tuple(row.values()) for row in kept.to_pylist()] == wanted
         with (out / answer.csv_name).open(encoding="utf-8", newline="") as file:
             header, *lines = csv.reader(file)
@@ -250,6 +253,25 @@ def test_the_summary_accounts_for_all_rows(out, answers, summary):
         "answers": {"1": 5},
         "seconds": 1.23,
     }
+
+
+def test_the_same_answers_are_the_same_bytes_in_every_form(out, answers, summary):
+    files = []
+    for seconds in (1.0, 99.0):
+        write_forms(out, answers, replace(summary, seconds=seconds))
+        files.append({name: (out / name).read_bytes() for name in FILES})
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("kind", ["answers", "nothing"])
+def test_the_coverage_of_an_answer_as_json_can_be_told_anew(out, kind, summary, request):
+    write_forms(out, request.getfixturevalue(kind), replace(summary, coverage=Coverage(5, 7, None)))
+    with (out / "results_query_3.json").open("rb") as file:
+        before = json.loads(file.read())
+        file.seek(0)
+        after = json.loads(covering(file.readline(), lambda made: replace(made, durable=9)) + file.read())
+    assert before["coverage"] == {"processed": 5, "durable": 7, "expected": None}
+    assert after == before | {"coverage": {"processed": 5, "durable": 9, "expected": None}}
 
 
 def test_the_summary_comes_last(out, answers, summary, monkeypatch):

@@ -14,7 +14,7 @@ CHUNKS = [
 
 
 def test_the_way_that_chunks_took_makes_no_difference():
-    elsewhere = [replace(chunk, shard=3, sequence=200 - chunk.sequence) for chunk in reversed(CHUNKS)]
+    elsewhere = [replace(chunk, lane=3, sequence=200 - chunk.sequence) for chunk in reversed(CHUNKS)]
     assert fingerprint(elsewhere) == fingerprint(CHUNKS)
 
 

@@ -124,7 +124,7 @@ def test_it_says_what_was_asked_of_what_by_which_version(page):
         "2024 to 2025",
         "06:00:00 to 23:00:00, both included",
         "RM 75.00",
-        FINGERPRINT,
+        f"Fingerprint of the input as it was sent {FINGERPRINT}",
         version("kopitiam"),
     ):
         assert said in page.text
@@ -184,6 +184,13 @@ def test_a_provisional_report_says_how_much_it_is_about():
     page = Page(report(small_answers(), replace(SUMMARY, coverage=Coverage(500, 800, 1000))))
     assert "Provisional: 500 rows of 1,000." in page.text
     assert "Provisional" not in Page(report(small_answers(), SUMMARY)).text
+
+
+def test_on_paper_a_tall_chart_keeps_its_size_and_goes_on_overleaf(page):
+    style = re.search("<style>(.*?)</style>", report(small_answers(), SUMMARY), re.DOTALL)[1]
+    paper = style[style.index("@media print") :]
+    assert all(".chart:not(.tall)" in line for line in paper.splitlines() if "max-height" in line)
+    assert "figure:not(:has(.tall))" in next(line for line in paper.splitlines() if "break-inside" in line)
 
 
 def test_every_chart_says_in_words_what_it_shows(page):

@@ -94,3 +94,13 @@ def test_a_long_name_is_shortened_and_told_in_full():
     ]
     assert labels[0].text.endswith("…")
     assert labels[0].findtext("title") == name
+
+
+@pytest.mark.parametrize(("customers", "shape"), [(3, "chart"), (10, "chart tall")])
+def test_a_picture_that_one_page_of_paper_would_make_tiny_says_so(customers, shape):
+    ranked = [
+        (store, f"Store {store}", rank, rank, None, 20 - rank, True, True)
+        for store in range(10)
+        for rank in range(1, customers + 1)
+    ]
+    assert drawn("q4", MadeAnswers({"4": ranked})).get("class") == shape

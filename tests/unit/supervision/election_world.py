@@ -30,13 +30,13 @@ class ModelRegistry:
     granted: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=list)
 
-    def take(self, monitor: int, now: float) -> tuple[str, int | None]:
+    def take(self, monitor: int, now: float) -> tuple[str, tuple[int, ...]]:
         if self.keeps_leases and (self.holder or 0) > monitor and now < self.expires_at:
-            return "on_epoch_refused", self.holder
+            return "on_epoch_refused", ()
         self.epoch += 1
         self.holder, self.expires_at = monitor, now + LEASE
         self.granted[self.epoch] = monitor
-        return "on_epoch_granted", self.epoch
+        return "on_epoch_granted", (self.epoch,)
 
     def write(self, epoch: int) -> bool:
         if epoch != self.epoch:
@@ -58,7 +58,7 @@ class Call:
     sender: int
     to: int
     method: str
-    arguments: tuple[int | None, ...]
+    arguments: tuple[int, ...]
     life: int | None = None
 
 
@@ -86,12 +86,21 @@ class World:
     def crash(self, monitor: int) -> None:
         self.monitors.pop(monitor, None)
 
+    def leave(self, monitor: int) -> None:
+        """With a goodbye, and the lease given back."""
+        bully = self.monitors.pop(monitor, None)
+        if bully is None:
+            return
+        if self.registry.holder == monitor and bully.state is State.LEADER:
+            self.registry.expires_at = self.now
+        self._send_to_all(monitor, "on_leader_left", (monitor,))
+
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         for monitor, bully in self.monitors.items():
             self.call(monitor, "tick")
             if bully.state is State.LEADER:
-                self._send_to_all(monitor, "on_leader_heartbeat", (monitor, bully.epoch))
+                self._send_to_all(monitor, "on_coordinator", (monitor, bully.epoch))
 
     def renew(self, monitor: int) -> None:
         bully = self.monitors[monitor]
@@ -102,7 +111,7 @@ class World:
 
     # -- what they do
 
-    def call(self, monitor: int, method: str, *arguments: int | None) -> None:
+    def call(self, monitor: int, method: str, *arguments: int) -> None:
         bully = self.monitors[monitor]
         was_leader = bully.state is State.LEADER
         actions = getattr(bully, method)(*arguments, self.now)
@@ -138,9 +147,8 @@ class World:
     def serve(self, request: tuple[int, int]) -> None:
         monitor, life = request
         is_shut_out = monitor in self.shut_out
-        answer = ("on_epoch_refused", None) if is_shut_out else self.registry.take(monitor, self.now)
-        method, value = answer
-        self.calls.append(Call(0, monitor, method, (value,), life))
+        method, told = ("on_epoch_refused", ()) if is_shut_out else self.registry.take(monitor, self.now)
+        self.calls.append(Call(0, monitor, method, told, life))
 
     def go_well(self, seconds: float) -> None:
         """No trouble: within a step everything arrives; leaders renew from time to time."""

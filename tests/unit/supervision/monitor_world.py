@@ -21,7 +21,8 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.registry import Fence, open_registry
-from kopitiam.supervision.monitor import Monitor, Watch
+from kopitiam.supervision.leadership import Watch
+from kopitiam.supervision.monitor import Monitor
 from kopitiam.supervision.services import ServiceWatch
 
 BEAT, TIMEOUT = 1.0, 6.0
@@ -72,21 +73,25 @@ class WatchedBus(MemoryBus):
         self._heard.pop(courier, None)
 
 
-class NoServices(ServiceWatch):
-    """Tells when a monitor's thread has come by."""
+class Services(ServiceWatch):
+    """Those that it is told of; it tells when a monitor's thread has come by."""
 
-    def __init__(self) -> None:
-        super().__init__(dict, print, every_seconds=BEAT, patience_seconds=0, revive_limit=1)
+    def __init__(self, told: list[NodeRecord]) -> None:
+        super().__init__(dict, print, print, every_seconds=BEAT, patience_seconds=0, revive_limit=1)
+        self._told = told
         self.passed: set[str] = set()
 
     def on_revived(self, name: str, now: float) -> None:
         self.passed.add(name)
 
+    def nodes(self, now: float) -> list[NodeRecord]:
+        return self._told
+
 
 class Running:
     """A monitor on a thread of its own."""
 
-    def __init__(self, monitor: Monitor, services: NoServices) -> None:
+    def __init__(self, monitor: Monitor, services: Services) -> None:
         self._monitor = monitor
         self._services = services
         self._marks = itertools.count()
@@ -114,13 +119,14 @@ class World:
         self.heard: list[Message] = []
         self.revived: list[str] = []
         self.roster = NODES
+        self.services: list[NodeRecord] = []
         self._monitors: dict[str, Running] = {}
         for topic in (ELECTION_TOPIC, HEARTBEAT_TOPIC):
             self.bus.subscribe(topic, self.heard.append)
 
     def start(self, name: str, registry: Any = None) -> None:
         place = Fence(name, self.registry.enlist(name, f"life of {name}", 1e6))
-        services = NoServices()
+        services = Services(self.services)
         watch = Watch(
             place,
             lambda: self.roster,

@@ -25,6 +25,7 @@ from kopitiam.contracts.messages import (
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, open_registry
+from kopitiam.supervision import coordinator
 from kopitiam.supervision.coordinator import (
     FORWARD_AGAIN_SECONDS,
     RECONCILE_SECONDS,
@@ -35,6 +36,7 @@ from kopitiam.supervision.coordinator import (
 SHARDS, CHUNKS, ROWS = 2, 3, 10  # chunks of each table, rows of each chunk
 SOON_SECONDS = 5.0  # as long as a test waits for what comes at once
 FOR_LONG = 1e9
+NOBODYS = "0" * 24
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
@@ -58,6 +60,7 @@ class Fleet:
 
     def __init__(self, path) -> None:
         self.clock, self.bus = Clock(), MemoryBus()
+        self.can_hear_clients = True
         self.registry = open_registry("sqlite", path, self.clock)
         self.leader = self.elect("monitor-1")
         self._forwarded: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -67,7 +70,14 @@ class Fleet:
 
     def elect(self, monitor: str) -> Coordinator:
         self.fence = Fence("leader", self.registry.enlist("leader", monitor, FOR_LONG))
-        return Coordinator(self.registry, self.bus, self.fence, self.clock)
+        return Coordinator(
+            self.registry,
+            self.bus,
+            self.fence,
+            can_hear_clients=lambda: self.can_hear_clients,
+            now=self.clock,
+            steady=self.clock,
+        )
 
     def upload(self, is_sealed: bool = True, lease_seconds: float = FOR_LONG) -> str:
         opened = self.registry.open_run(
@@ -115,7 +125,7 @@ class Fleet:
 
     def is_quiet(self) -> bool:
         """Nothing more has been said: what is said to itself comes after all that was said before."""
-        own = BarrierForward(run="me", epoch=0)
+        own = BarrierForward(run=NOBODYS, epoch=0)
         self.bus.send(FINAL_QUEUE, own)
         self.bus.broadcast(own)
         return self.forwarded() == self.ended() == own
@@ -206,7 +216,8 @@ def test_a_final_run_that_nobody_finishes_is_forwarded_again(fleet):
     fleet.leader.reconcile()
     assert fleet.forwarded().run == run
 
-    fleet.elect("monitor-2").reconcile()  # a new leader does not know who has heard of it
+    fleet.leader = fleet.elect("monitor-2")  # a new leader does not know who has heard of it
+    fleet.leader.reconcile()
     assert fleet.forwarded() == BarrierForward(run=run, epoch=fleet.fence.epoch)
 
     fleet.registry.publish_results(run, "attempt", {})
@@ -292,9 +303,32 @@ def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
     coordination.stop()
 
 
+def test_what_nobody_expected_does_not_end_the_coordination(fleet, monkeypatch, caplog):
+    run = fleet.upload()
+    fleet.process()
+    views = fleet.registry.barrier_views
+    looks: list[str] = []
+
+    def stumble():
+        looks.append(run)
+        if len(looks) == 1:
+            raise KeyError("what is this")
+        return views()
+
+    monkeypatch.setattr(fleet.registry, "barrier_views", stumble)
+    monkeypatch.setattr(coordinator, "RECONCILE_SECONDS", 0.01)
+    coordination = Coordination(fleet.registry, fleet.bus, fleet.fence)
+    coordination.start()
+    assert fleet.forwarded().run == run
+    coordination.stop()
+    assert not coordination.is_stale.is_set()
+    assert "KeyError: 'what is this'" in caplog.text
+
+
 def test_the_run_of_a_lost_client_is_ended_and_all_nodes_hear_of_it(fleet):
     lost = fleet.upload(is_sealed=False, lease_seconds=5)
     sealed, alive = fleet.upload(lease_seconds=5), fleet.upload(is_sealed=False, lease_seconds=60)
+    fleet.leader.reconcile()
     fleet.clock.now += 5
 
     fleet.leader.reconcile()
@@ -305,6 +339,83 @@ def test_the_run_of_a_lost_client_is_ended_and_all_nodes_hear_of_it(fleet):
     assert (fleet.state(sealed), fleet.state(alive)) == (RunState.SEALED, RunState.OPEN)
     fleet.leader.reconcile()
     assert fleet.is_quiet()
+
+
+def test_a_new_leader_gives_every_client_a_full_lease_first(fleet):
+    run, longer = (fleet.upload(is_sealed=False, lease_seconds=seconds) for seconds in (5, 60))
+    fleet.clock.now += 50
+
+    fleet.leader.reconcile()
+
+    assert (fleet.state(run), fleet.is_quiet()) == (RunState.OPEN, True)
+    assert fleet.registry.get_run(longer).lease_expires_at == fleet.clock.now + 60
+    fleet.clock.now += 4
+    fleet.leader.reconcile()
+    assert fleet.state(run) is RunState.OPEN
+    fleet.clock.now += 1
+    fleet.leader.reconcile()
+    assert [fleet.state(each) for each in (run, longer)] == [RunState.ENDED, RunState.OPEN]
+
+
+@contextmanager
+def away(fleet, monkeypatch) -> Iterator[None]:
+    def refuse(*_):
+        raise RegistryUnavailable("gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(fleet.registry, "barrier_views", refuse)
+        yield
+
+
+@contextmanager
+def without_gateway(fleet, monkeypatch) -> Iterator[None]:
+    del monkeypatch
+    fleet.can_hear_clients = False
+    yield
+    fleet.can_hear_clients = True
+
+
+@pytest.mark.parametrize("trouble", [away, without_gateway])
+def test_nobody_is_lost_because_he_could_not_be_heard(fleet, monkeypatch, trouble):
+    run = fleet.upload(is_sealed=False, lease_seconds=5)
+    fleet.leader.reconcile()
+    with trouble(fleet, monkeypatch):
+        for _ in range(3):
+            fleet.clock.now += RECONCILE_SECONDS
+            fleet.leader.reconcile()
+    fleet.leader.reconcile()
+    assert (fleet.state(run), fleet.is_quiet()) == (RunState.OPEN, True)
+    fleet.clock.now += 5
+    fleet.leader.reconcile()
+    assert fleet.ended().runs == (run,)
+
+
+@pytest.mark.parametrize("leap", [1000, -500], ids=["it stood still", "the clock was set back"])
+def test_nobody_is_lost_while_the_leader_itself_stood_still(fleet, leap):
+    run = fleet.upload(is_sealed=False, lease_seconds=5)
+    fleet.leader.reconcile()
+    fleet.clock.now += leap
+
+    fleet.leader.reconcile()
+
+    assert (fleet.state(run), fleet.is_quiet()) == (RunState.OPEN, True)
+    fleet.clock.now += 5
+    fleet.leader.reconcile()
+    assert fleet.state(run) is (RunState.ENDED if leap > 0 else RunState.OPEN)
+
+
+def test_a_run_is_ended_though_nobody_can_be_told(fleet, monkeypatch):
+    lost, ready = fleet.upload(is_sealed=False, lease_seconds=1), fleet.upload()
+    fleet.process()
+    fleet.leader._look_after_clients()
+    fleet.clock.now += 1
+
+    def refuse(*_):
+        raise BusUnavailable("gone")
+
+    monkeypatch.setattr(fleet.bus, "broadcast", refuse)
+    fleet.leader.reconcile()
+    assert [fleet.state(run) for run in (lost, ready)] == [RunState.ENDED, RunState.FINAL]
 
 
 @pytest.mark.parametrize("call", ["barrier_views", "open_barrier"])

@@ -1,7 +1,5 @@
 """Bully by examples, as one monitor plays it."""
 
-import pytest
-
 from kopitiam.supervision.election import (
     Bully,
     SendAnswer,
@@ -142,23 +140,38 @@ def test_a_follower_of_a_living_leader_answers_and_elects_nobody() -> None:
 
 def test_an_election_begins_when_nothing_is_heard_of_the_leader() -> None:
     bully = follower(2, leader=3)
-    bully.on_leader_heartbeat(3, 5, 4.0)
+    bully.on_coordinator(3, 5, 4.0)
     assert bully.tick(4.0 + LEADER - 0.1) == []
     assert bully.tick(4.0 + LEADER) == [SendElection((3,))]
     assert bully.leader is None
 
 
-def test_a_heartbeat_tells_as_much_as_coordinator() -> None:
-    bully = monitor(1)
+def test_when_the_leader_says_goodbye_an_election_begins_at_once() -> None:
+    bully = follower(1, leader=3)
+    assert bully.on_leader_left(3, 1.0) == [SendElection((2, 3))]
+    assert known(bully) == (State.CANDIDATE, None, 5)
+
+
+def test_the_goodbye_of_one_that_does_not_lead_changes_nothing() -> None:
+    following, leading = follower(1, leader=3), leader(2)
+    assert following.on_leader_left(2, 1.0) == leading.on_leader_left(2, 1.0) == []
+    assert (following.state, leading.state) == (State.FOLLOWER, State.LEADER)
+
+
+def test_whoever_hears_again_listens_for_a_leader_before_it_elects() -> None:
+    bully = monitor(2)
     bully.tick(0.0)
-    assert bully.on_leader_heartbeat(3, 9, 0.5) == []
-    assert known(bully) == (State.FOLLOWER, 3, 9)
+    assert bully.on_hearing_again(50.0) == []
+    assert bully.tick(50.0 + LEADER - 0.1) == []
+    assert bully.tick(50.0 + LEADER) == [SendElection((3,))]
+    leading = leader(3)
+    assert leading.on_hearing_again(50.0) == []
+    assert leading.state is State.LEADER
 
 
-@pytest.mark.parametrize("hear", [Bully.on_coordinator, Bully.on_leader_heartbeat])
-def test_a_lower_epoch_is_ignored(hear) -> None:
+def test_a_lower_epoch_is_ignored() -> None:
     bully = follower(1, leader=2, epoch=5)
-    assert hear(bully, 3, 4, 9.0) == []
+    assert bully.on_coordinator(3, 4, 9.0) == []
     assert known(bully) == (State.FOLLOWER, 2, 5)
     assert bully.tick(LEADER) == [SendElection((2, 3))], "it is no sign of life either"
 
@@ -172,7 +185,7 @@ def test_a_leader_that_learns_of_a_higher_epoch_steps_down() -> None:
 def test_a_leader_is_not_moved_by_its_own_epoch() -> None:
     bully = leader(2, epoch=5)
     assert bully.on_coordinator(3, 5, 1.0) == []
-    assert bully.on_leader_heartbeat(2, 5, 1.0) == []
+    assert bully.on_coordinator(2, 5, 1.0) == []
     assert known(bully) == (State.LEADER, 2, 5)
 
 
@@ -186,14 +199,14 @@ def test_a_returning_higher_one_takes_over() -> None:
 
 def test_a_higher_one_does_not_follow_a_lower_one() -> None:
     bully = monitor(3)
-    assert bully.on_leader_heartbeat(2, 5, 0.0) == [TakeEpoch()]
+    assert bully.on_coordinator(2, 5, 0.0) == [TakeEpoch()]
     assert known(bully) == (State.CANDIDATE, 2, 5)
 
 
-def test_heartbeats_of_a_lower_leader_do_not_hold_up_the_election() -> None:
+def test_a_lower_leader_that_goes_on_does_not_hold_up_the_election() -> None:
     bully = monitor(2)
-    bully.on_leader_heartbeat(1, 5, 0.0)
-    assert bully.on_leader_heartbeat(1, 5, 0.5) == []
+    bully.on_coordinator(1, 5, 0.0)
+    assert bully.on_coordinator(1, 5, 0.5) == []
     assert bully.tick(ANSWER) == [TakeEpoch()]
 
 
@@ -222,19 +235,10 @@ def test_only_a_leader_can_lose_its_epoch() -> None:
     assert follower(2, leader=3).on_epoch_lost(1.0) == []
 
 
-def test_a_refused_candidate_follows_the_holder_until_that_is_silent() -> None:
-    bully = monitor(2)
-    bully.tick(0.0)
-    bully.tick(ANSWER)
-    assert bully.on_epoch_refused(3, ANSWER) == []
-    assert known(bully) == (State.FOLLOWER, 3, 0)
-    assert bully.tick(ANSWER + LEADER) == [SendElection((3,))]
-
-
 def test_without_a_registry_one_asks_again_but_not_at_once() -> None:
     bully = monitor(3)
     bully.tick(0.0)
-    assert bully.on_epoch_refused(None, 0.1) == []
+    assert bully.on_epoch_refused(0.1) == []
     assert bully.state is State.WAITING
     assert bully.tick(0.1 + COORDINATOR - 0.1) == []
     assert bully.tick(0.1 + COORDINATOR) == [TakeEpoch()]
@@ -243,7 +247,7 @@ def test_without_a_registry_one_asks_again_but_not_at_once() -> None:
 def test_whoever_cannot_reach_the_registry_lets_a_lower_one_lead() -> None:
     bully = monitor(3)
     bully.tick(0.0)
-    bully.on_epoch_refused(None, 0.0)
+    bully.on_epoch_refused(0.0)
     assert bully.on_election(2, 0.5) == []
     assert bully.on_coordinator(2, 6, 1.0) == []
     assert bully.leader == 2
@@ -254,7 +258,7 @@ def test_whoever_cannot_reach_the_registry_lets_a_lower_one_lead() -> None:
 
 def test_a_late_refusal_changes_nothing() -> None:
     bully = leader(2)
-    assert bully.on_epoch_refused(3, 1.0) == []
+    assert bully.on_epoch_refused(1.0) == []
     assert bully.state is State.LEADER
 
 

@@ -75,6 +75,15 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
         self.world.crash(monitor)
 
     @rule(monitor=st.integers(1, 5))
+    def leave(self, monitor: int) -> None:
+        self.world.leave(monitor)
+
+    @rule(monitor=st.integers(1, 5))
+    def hear_again(self, monitor: int) -> None:
+        if monitor in self.world.monitors:
+            self.world.call(monitor, "on_hearing_again")
+
+    @rule(monitor=st.integers(1, 5))
     def start(self, monitor: int) -> None:
         if monitor in self.world.ids - self.world.monitors.keys():
             self.world.start(monitor)

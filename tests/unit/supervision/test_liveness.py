@@ -131,6 +131,17 @@ def test_a_person_may_revive_after_the_alarm_without_a_second_one() -> None:
     assert node(liveness, 300.0).state == "dead"
 
 
+def test_who_was_given_up_is_left_alone_until_it_is_heard_of() -> None:
+    liveness = machine()
+    liveness.tick(0.0)
+    liveness.give_up("p", "no heartbeat")
+    liveness.give_up("stranger", "no heartbeat")
+    assert watch(liveness, 1.0, 500.0) == []
+    assert (node(liveness, 500.0).state, node(liveness, 500.0).alarm) == ("dead", "no heartbeat")
+    assert beat(liveness, 501.0) == [Recovered("p")]
+    assert node(liveness, 501.0).alarm is None
+
+
 def test_without_attempts_there_is_an_alarm_at_once() -> None:
     decided = watch(machine(revive_limit=0), 0.0, 100.0)
     assert decided == [(TIMEOUT, Alarm("p", "no heartbeat after 0 attempts to revive it"))]
@@ -266,6 +277,33 @@ def test_to_be_asked_is_not_to_look() -> None:
     for i in range(100):
         assert node(liveness, float(i)).state == "alive"
     assert liveness.tick(100.0) == []
+
+
+def test_to_be_told_who_is_expected_is_not_to_look_either() -> None:
+    liveness = machine()
+    beat(liveness, 0.0)
+    for i in range(100):
+        liveness.expect({"p": "pipeline"}, float(i))
+    assert liveness.tick(100.0) == []
+
+
+def test_whoever_is_given_time_has_a_full_timeout() -> None:
+    liveness = machine()
+    beat(liveness, 0.0)
+    watch(liveness, 1.0, 15.0)
+    liveness.give_time(1000.0)
+    assert watch(liveness, 1000.0, 1000.0 + TIMEOUT) == [(1000.0 + TIMEOUT, Revive("p", 1))]
+
+
+def test_time_is_not_given_to_those_who_left() -> None:
+    liveness = machine()
+    beat(liveness, 0.0)
+    liveness.on_stopped("p")
+    watch(liveness, 1.0, 15.0)
+    liveness.give_time(15.0)
+    watch(liveness, 16.0, TIMEOUT)
+    beat(liveness, TIMEOUT)
+    assert node(liveness, TIMEOUT).state == "alive", "it never left"
 
 
 def test_a_clock_that_is_set_back_far_stops_nothing() -> None:

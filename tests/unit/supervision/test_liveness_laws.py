@@ -112,6 +112,14 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
             account.quiet_since = self.watched + (ahead if 0 < ahead <= PAUSE else 0)
             account.allowed = BACKOFF.after(max(account.attempts, 1))
 
+    @rule(seconds=STEPS)
+    def give_time(self, seconds: float) -> None:
+        self.pass_time(seconds)
+        self.machine.give_time(self.now)
+        for account in self.accounts.values():
+            if account.allowed - (self.watched - account.quiet_since) < TIMEOUT:
+                account.quiet_since, account.allowed = self.watched, TIMEOUT
+
     def is_due(self, node: str) -> bool:
         account = self.accounts[node]
         is_overdue = self.watched - account.quiet_since >= account.allowed

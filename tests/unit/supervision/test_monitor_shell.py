@@ -6,22 +6,33 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from monitor_world import BEAT, NODES, TIMEOUT, Clock, World, until
+from monitor_world import BEAT, NODES, PATIENCE_SECONDS, TIMEOUT, Clock, World, until
 
 from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.errors import ConfigError, RegistryUnavailable, StaleEpoch
-from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Coordinator, Election, Heartbeat, Stopped
+from kopitiam.contracts.messages import (
+    ELECTION_TOPIC,
+    HEARTBEAT_TOPIC,
+    Coordinator,
+    Election,
+    Heartbeat,
+    Stopped,
+)
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.registry import Registry
+from kopitiam.registry import Fence, Registry
+from kopitiam.supervision import leadership, membership
 from kopitiam.supervision.membership import Membership, Place
 from kopitiam.supervision.monitor import LEASE
 from kopitiam.supervision.reviver import Reviver
-from kopitiam.supervision.services import ServiceWatch
+from kopitiam.supervision.services import ServiceWatch, Whereabouts
 
 EVERYBODY = tuple(NODES.kinds)
 OTHERS = ("monitor-2", "monitor-3")
@@ -85,9 +96,65 @@ def test_a_new_leader_does_not_show_those_as_starting_whom_it_has_not_heard_yet(
 def test_one_that_was_replaced_while_it_stood_still_does_not_take_the_lead(world: World) -> None:
     world.start("monitor-1")
     world.registry.enlist("monitor-1", "a new life", 1e6)
-    world.pass_time_until(lambda: sum(isinstance(message, Election) for message in world.heard) > 2)
+    world.pass_time_until(
+        lambda: sum(isinstance(message, Election) for message in world.heard) > 2, ("monitor-1",)
+    )
     assert world.leader() is None
     assert world.registry.outrank(LEASE, 1, "a new life", 10) == 1
+
+
+def test_when_the_leader_says_goodbye_the_next_one_leads_without_waiting(world: World) -> None:
+    for name in OTHERS:
+        world.start(name)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.stop("monitor-3")
+    assert not world.registry.holds(LEASE, 1)
+    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
+    world.pass_time(TIMEOUT / 2, tuple(name for name in EVERYBODY if name != "monitor-3"))
+    assert world.leader() == ("monitor-2", 2)
+
+
+def test_an_epoch_that_the_registry_never_gave_keeps_nobody_from_leading(world: World) -> None:
+    world.start("monitor-1")
+    world.bus.publish(ELECTION_TOPIC, Coordinator(sender=3, epoch=99))
+    world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    assert world.registry.outrank(LEASE, 3, "somebody", 1e6) == 2
+    world.pass_time(2, EVERYBODY)
+    world.forget_heard()
+    world.pass_time(TIMEOUT, EVERYBODY)
+    assert not [message for message in world.heard if isinstance(message, Coordinator)]
+
+
+def test_a_leader_that_is_cut_off_leaves_the_lead_to_others_until_it_hears_itself(world: World) -> None:
+    for name in OTHERS:
+        world.start(name)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    heard = tuple(name for name in EVERYBODY if name != "monitor-3")
+    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), heard)
+    world.pass_time(3 * TIMEOUT, heard)
+    assert world.leader() == ("monitor-2", 2)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 3), EVERYBODY)
+
+
+def test_when_nobody_hears_anybody_the_lead_stays_where_it_is(world: World) -> None:
+    for name in NODES.monitors:
+        world.start(name)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.pass_time(5 * TIMEOUT)
+    world.roster = NodesSection(services=("rabbitmq",))
+    world.services.append(NodeRecord("rabbitmq", "service", None, None, "dead", 5.0, 0))
+    world.pass_time(1)
+    assert world.nodes()["rabbitmq"].state == "dead", "it goes on telling what it sees without the bus"
+    world.forget_heard()
+    world.pass_time(2, ("gateway-1", "monitor-2"))  # the others hear later
+    world.pass_time(2 * TIMEOUT, EVERYBODY)
+    said = {(message.sender, message.epoch) for message in world.heard if isinstance(message, Coordinator)}
+    assert said == {(3, 1)}
+    assert world.registry.holds(LEASE, 1)
+    assert world.revived == []
 
 
 # -- what the leader decides
@@ -184,6 +251,134 @@ def test_a_monitor_that_does_not_hear_itself_judges_nobody(world: World) -> None
     assert sorted(world.revived) == sorted(name for name in EVERYBODY if name != "monitor-3")
 
 
+def test_after_it_was_deaf_a_leader_gives_everybody_a_full_timeout(world: World) -> None:
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.pass_time(5 * TIMEOUT)
+    world.pass_time(TIMEOUT, ("monitor-3",))
+    assert world.revived == []
+    assert {node.state for node in world.nodes().values()} == {"alive"}
+    world.pass_time(2, ("monitor-3",))
+    assert sorted(world.revived) == sorted(name for name in EVERYBODY if name != "monitor-3")
+
+
+def test_a_goodbye_that_was_lost_is_found_in_the_registry(world: World) -> None:
+    alive = tuple(name for name in EVERYBODY if name not in ("gateway-1", "pipeline-1"))
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.beat("pipeline-1", epoch=2)
+    world.pass_time(2, alive)
+    known = world.nodes()
+    for name in ("gateway-1", "pipeline-1"):  # of the latter an earlier life
+        world.registry.report_node(replace(known[name], state="stopped", epoch=1))
+    world.pass_time(3 * TIMEOUT, alive)
+    assert set(world.revived) == {"pipeline-1"}
+    assert (world.nodes()["gateway-1"].state, world.nodes()["pipeline-1"].state) == ("stopped", "dead")
+    world.pass_time(2, EVERYBODY)
+    assert world.nodes()["gateway-1"].state == "alive", "heartbeats prove that it is there"
+
+
+def test_who_was_given_up_stays_so_for_a_new_leader_until_it_is_heard_of(world: World) -> None:
+    given_up = NodeRecord("pipeline-1", "pipeline", 7, None, "dead", 5.0, 1, "no heartbeat")
+    world.registry.report_node(given_up)
+    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
+    world.start("monitor-1")
+    world.pass_time_until(world.leader, alive)
+    world.pass_time(5 * TIMEOUT, alive)
+    assert (world.revived, world.nodes()["pipeline-1"]) == ([], given_up)
+    world.pass_time(2, EVERYBODY)
+    assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].alarm) == ("alive", None)
+
+
+class Witness:
+    """A registry that keeps what was written of a node under a fence."""
+
+    def __init__(self, registry: Registry, name: str) -> None:
+        self._registry = registry
+        self._name = name
+        self.written: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    def report_node(self, node: NodeRecord, fence: Fence) -> bool:
+        if node.name == self._name:
+            self.written.append(node.state)
+        return self._registry.report_node(node, fence)
+
+
+def test_every_attempt_to_revive_is_written_under_the_epoch(world: World) -> None:
+    witness = Witness(world.registry, "pipeline-1")
+    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
+    world.start("monitor-3", witness)
+    world.pass_time_until(lambda: len(world.revived) >= 3, alive)
+    assert witness.written.count("dead") == 3
+
+
+def test_a_service_that_is_started_again_is_shown_again(world: World) -> None:
+    world.roster = NodesSection(services=("rabbitmq",))
+    alive = NodeRecord("rabbitmq", "service", 7, "amqp://127.0.0.1:5672", "alive", 5.0, 0)
+    world.services.append(alive)
+    world.start("monitor-1")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.registry.report_node(replace(alive, state="stopped", pid=None))
+    world.pass_time(2, EVERYBODY)
+    assert world.nodes()["rabbitmq"] == alive
+
+
+class Clients:
+    """In the place of the barrier: whether the leader says that clients can be heard."""
+
+    def __init__(self, *_: Any, can_hear_clients: Callable[[], bool]) -> None:
+        self.can_be_heard = can_hear_clients
+        self.is_stale = threading.Event()
+        CLIENTS.append(self)
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+CLIENTS: list[Clients] = []
+
+
+def test_while_a_gateway_is_dead_its_clients_cannot_be_heard(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "Coordination", Clients)
+    world.roster = NodesSection(gateways=("gateway-1", "gateway-2"))
+    both = (*EVERYBODY, "gateway-2")
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, both)
+    clients = CLIENTS[-1]
+    world.pass_time(2, both)
+    assert clients.can_be_heard()
+    world.pass_time(TIMEOUT + 2, EVERYBODY)
+    assert not clients.can_be_heard()
+    world.pass_time(2, both)
+    assert clients.can_be_heard()
+    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-2", epoch=1))
+    world.pass_time(2 * TIMEOUT, EVERYBODY)
+    assert clients.can_be_heard(), "one that left is not waited for"
+    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
+    world.pass_time(2, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    assert not clients.can_be_heard(), "nobody is left to hear them"
+
+
+def test_a_deaf_leader_does_not_know_whether_clients_can_be_heard(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "Coordination", Clients)
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    assert CLIENTS[-1].can_be_heard()
+    world.pass_time(TIMEOUT)
+    assert not CLIENTS[-1].can_be_heard()
+
+
 # -- membership
 
 
@@ -231,13 +426,14 @@ def test_a_member_whose_place_was_taken_is_told_once_and_leaves_without_a_word(
     new = lives.join()
     new.start()
     until(lambda: lives.lost)
+    until(lambda: lives.beats(epoch=2) > 20)  # by then those of the old life that were on the way are there
     beats = lives.beats(epoch=1)
-    until(lambda: lives.beats(epoch=2) > 20)
+    until(lambda: lives.beats(epoch=2) > 40)
     old.leave()
     assert [str(error) for error in lives.lost] == [
         "pipeline-1: another process has taken its place; epoch 1 is over"
     ]
-    assert lives.beats(epoch=1) <= beats + 1
+    assert lives.beats(epoch=1) == beats
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].epoch) == ("alive", 2)
     new.leave()
     until(lambda: [message for message in world.heard if isinstance(message, Stopped)])
@@ -265,6 +461,44 @@ def test_a_member_whose_registry_is_away_still_beats(world: World, lives: Lives)
     assert lives.lost == []
 
 
+def test_a_member_survives_what_nobody_expected(
+    world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = lives.join()
+    publish, failures = world.bus.publish, []
+
+    def stumble(*message: Any) -> None:
+        if len(failures) < 3:
+            failures.append(message)
+            raise KeyError("what is this")
+        publish(*message)
+
+    monkeypatch.setattr(world.bus, "publish", stumble)
+    member.start()
+    until(lambda: lives.beats() > 2)
+    member.leave()
+
+
+def test_a_member_does_not_wait_for_ever_to_say_goodbye(
+    world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_back, called = threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> None:
+        called.set()
+        is_back.wait(PATIENCE_SECONDS)
+
+    member = lives.join()
+    member.start()
+    monkeypatch.setattr(membership, "_LEAVING_SECONDS", 0.05)
+    monkeypatch.setattr(world.registry, "report_node", hang)
+    member.leave()
+    assert called.is_set()
+    assert not is_back.is_set()
+    is_back.set()
+    until(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
+
+
 # -- the command that revives
 
 
@@ -281,6 +515,11 @@ def test_the_command_has_the_node_and_the_settings_put_in_as_single_words() -> N
         *this_kopi, "node", "start", "monitor-1", "--config", "/my settings/f.toml"
     ]  # fmt: skip
     assert Reviver("docker restart kopi-{node}", None, print).argv("a") == ["docker", "restart", "kopi-a"]
+
+
+def test_a_fleet_whose_settings_are_all_in_the_environment_is_revived_without_a_file() -> None:
+    reviver = Reviver(MonitorSection().revive, None, print)
+    assert reviver.argv("monitor-1")[1:] == ["-m", "kopitiam", "node", "start", "monitor-1"]
 
 
 @pytest.mark.parametrize(
@@ -305,6 +544,39 @@ def test_whatever_becomes_of_the_command_its_end_is_told(
     assert complaint is None or caplog.messages[0].startswith(complaint.partition(".*")[0])
 
 
+def test_a_node_is_not_revived_twice_at_once(tmp_path: Path) -> None:
+    done: list[str] = []
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    reviver = Reviver(
+        f"sh -c 'echo {{node}} >> {begun}; until [ -e {gate} ]; do sleep 0.01; done'", None, done.append
+    )
+    for node in ("one", "one", "other", "one"):
+        reviver.revive(node)
+    until(lambda: begun.exists() and len(begun.read_text().split()) == 2)
+    gate.touch()
+    until(lambda: len(done) == 2)
+    assert sorted(done) == sorted(begun.read_text().split()) == ["one", "other"]
+    reviver.close()
+
+
+def test_commands_that_still_run_are_ended_with_the_monitor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+    mark = tmp_path / "pid"
+    reviver = Reviver(
+        f"sh -c 'trap \"\" TERM; echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 1000'", None, done.append
+    )
+    reviver.revive("monitor-1")
+    until(mark.exists)
+    reviver.close()
+    until(lambda: done == ["monitor-1"])
+    assert not psutil.pid_exists(int(mark.read_text()))
+    reviver.revive("monitor-2")
+    assert done == ["monitor-1"]
+    assert not [message for message in caplog.messages if message.startswith("reviving")]
+
+
 # -- services
 
 
@@ -314,10 +586,12 @@ class Probed:
     def __init__(self, patience_seconds: float = 0.0, revive_limit: int = 2) -> None:
         self.answers = True
         self.services = ["rabbitmq"]
+        self.whereabouts: Whereabouts | None = Whereabouts(7, "amqp://127.0.0.1:5672")
         self.revived: list[float] = []
         self.now = 0.0
         self.watch = ServiceWatch(
             lambda: dict.fromkeys(self.services, lambda: self.answers),
+            lambda _: self.whereabouts,
             lambda _: self.revived.append(self.now),
             every_seconds=BEAT,
             patience_seconds=patience_seconds,
@@ -352,6 +626,40 @@ def test_a_service_that_misses_three_probes_is_revived() -> None:
     service.answers = True
     service.pass_time(30)
     assert (service.revived, service.state) == ([12.0], "alive")
+
+
+def test_a_service_is_shown_with_its_process_and_its_address() -> None:
+    service = Probed()
+    service.pass_time(1)
+    [node] = service.watch.nodes(service.now)
+    assert (node.state, node.pid, node.url) == ("alive", 7, "amqp://127.0.0.1:5672")
+
+
+def test_a_service_that_was_stopped_on_purpose_is_not_revived_and_lives_again_when_started() -> None:
+    service = Probed()
+    service.pass_time(10)
+    service.answers, service.whereabouts = False, None
+    service.pass_time(100)
+    assert (service.revived, service.state) == ([], "stopped")
+    service.answers, service.whereabouts = True, Whereabouts(8)
+    service.pass_time(1)
+    assert (service.revived, service.state) == ([], "alive")
+
+
+def test_a_watch_survives_what_nobody_expected() -> None:
+    stopping, looks = threading.Event(), []
+
+    def stumble() -> dict[str, Callable[[], bool]]:
+        looks.append("look")
+        if len(looks) == 3:
+            stopping.set()
+        raise KeyError("what is this")
+
+    watch = ServiceWatch(
+        stumble, lambda _: None, print, every_seconds=0.001, patience_seconds=0, revive_limit=1
+    )
+    watch.run(stopping)
+    assert len(looks) == 3
 
 
 def test_one_missed_probe_is_no_death() -> None:

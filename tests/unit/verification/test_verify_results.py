@@ -4,8 +4,10 @@ import csv
 import json
 
 import pytest
+from typer.testing import CliRunner
 
-from kopitiam.contracts.errors import InputError
+from kopitiam.cli.app import app
+from kopitiam.contracts.errors import Difference, InputError
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.verification import expected_answers, verify
 
@@ -158,6 +160,16 @@ def test_the_questions_come_from_the_summary_unless_given(data, results):
     summarize(results, questions=SUMMARY["questions"] | {"min_amount": "100", "top": 1}, unmatched={})
     assert verify(data, results).is_equal
     assert not verify(data, results, Questions()).is_equal
+
+
+def test_without_a_summary_the_settings_say_what_was_asked(data, results, tmp_path):
+    config = tmp_path / "settings.toml"
+    config.write_text("[questions]\nmin_amount = '100'\ntop = 1\n")
+    command = ["verify", str(data), str(results), "--config", str(config)]
+    write_answers(results, expected_answers(data, Questions(min_amount="100", top=1)))
+    assert CliRunner().invoke(app, command).exit_code == 0
+    summarize(results, unmatched={})
+    assert isinstance(CliRunner().invoke(app, command).exception, Difference)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"questions": {"years": [2024]}}', '{"tables": 3}'])

@@ -3,11 +3,14 @@
 import re
 import secrets
 
+import httpx
+
 from kopitiam.contracts.config import Settings, SparkSection
 from kopitiam.fleet.services.spark import LOOPBACK, Address, SparkDaemon, protection
 
 NAME = "spark-master"
 WORKER = re.compile(r"spark-worker-([1-9][0-9]*)")
+_ANSWER_SECONDS = 2.0
 _RECOVERY_SECONDS = 5  # for workers and applications to say that they are still there
 
 
@@ -30,6 +33,15 @@ class SparkMaster(SparkDaemon):
         }
         filled = settings.spark.model_copy(update={"master": address.master, "conf": conf})
         return settings.model_copy(update={"spark": filled})
+
+    def free_cores(self) -> int:
+        """Of all its workers; none as long as it does not say."""
+        try:
+            page = httpx.get(f"{self.address().webui}/json/", timeout=_ANSWER_SECONDS, trust_env=False)
+            workers = page.json()["workers"]
+            return sum(int(worker["coresfree"]) for worker in workers if worker["state"] == "ALIVE")
+        except (httpx.TransportError, ValueError, LookupError, TypeError):
+            return 0
 
     def _choose(self) -> Address:
         return Address.free(secrets.token_hex(32))

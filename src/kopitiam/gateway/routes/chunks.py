@@ -1,6 +1,8 @@
 """Chunks: received, checked, made durable, acknowledged; and the END of a table."""
 
+import itertools
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated
 
@@ -8,22 +10,36 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from kopitiam.contracts.api import CSV, PARQUET, DurableChunks, End, Number, Sealed, StoredChunk, Text
+from kopitiam.contracts.api import (
+    CSV,
+    MOST_REJECTED_BYTES,
+    MOST_REJECTED_PARTS,
+    PARQUET,
+    DurableChunks,
+    End,
+    Number,
+    Sealed,
+    StoredChunk,
+    Text,
+)
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunOver
-from kopitiam.contracts.runs import Run, RunState
+from kopitiam.contracts.runs import Run, RunState, Span
 from kopitiam.gateway.announcements import tell_end
 from kopitiam.gateway.bodies import receive
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Ended
+from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _BINARY}}}
-_REFUSALS = refusals(408, 409, 410, 413, 415, 429)
-_MOST_REJECTED_BYTES = 8 << 20
+_REFUSALS = refusals(408, 409, 410, 413, 415)
+Part = Annotated[int, Query(ge=0, lt=MOST_REJECTED_PARTS, description="which of the parts, from 0 on")]
+Parts = Annotated[int, Query(ge=1, le=MOST_REJECTED_PARTS, description="how many there are")]
+_MOST_NUMBERS = 1000  # spelled out one by one; as spans, there are all
 
 
 @router.put(
@@ -53,7 +69,7 @@ async def put_chunk(
     limits = gateway.settings.gateway
     with gateway.admission.body():
         crash_point("chunk.begun")
-        path = gateway.home.incoming / gateway.name / f"{uuid.uuid4().hex}.body"
+        path = gateway.incoming / f"{uuid.uuid4().hex}.body"
         try:
             async with gateway.keeping(run):
                 body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
@@ -74,9 +90,10 @@ def durable_chunks(run: RunDep, table: TablePath, gateway: GatewayDep) -> Durabl
     return DurableChunks(table=table, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
 
 
-@router.post("/end", responses=refusals(409, 410, 413))
+@router.post("/end", responses=refusals(408, 409, 410, 413, 415))
 def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> Sealed:
-    """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing."""
+    """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing:
+    all of it as spans of numbers, and the first thousand as `missing_numbers`."""
     ended = gateway.registry.end_table(run.run, table, end.chunks, end.rows, end.rejected)
     if not ended.sealed:
         raise _incomplete(table, ended)
@@ -91,29 +108,46 @@ def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> S
     openapi_extra={"requestBody": {"required": True, "content": {CSV: _BINARY}}},
     responses=_REFUSALS,
 )
-async def put_rejected(run: RunDep, table: TablePath, request: Request, gateway: GatewayDep) -> None:
-    """Keep the rows that the client set aside, for whoever looks at the run."""
+async def put_rejected(
+    run: RunDep, table: TablePath, request: Request, gateway: GatewayDep, *, part: Part = 0, parts: Parts = 1
+) -> None:
+    """Keep the rows that the client set aside, for whoever looks at the run: CSV with a header.
+
+    Many come in parts, each with a header. Sent again, with other bytes or in other parts, the last counts.
+    """
     _require_taking(run)
+    if part >= parts:
+        raise Refusal(422, "invalid", f"part {part} of {parts}: parts are counted from 0")
     with gateway.admission.body():
-        path = gateway.home.incoming / gateway.name / f"{uuid.uuid4().hex}.rejected"
+        path = gateway.incoming / f"{uuid.uuid4().hex}.rejected"
         try:
             limits = gateway.settings.gateway
-            body = await receive(request, path, _MOST_REJECTED_BYTES, limits.idle_seconds)
+            body = await receive(request, path, MOST_REJECTED_BYTES, limits.idle_seconds)
             if body.media_type != CSV:
                 raise Refusal(415, "media_type", f"want {CSV}")
-            await run_in_threadpool(_keep_rejected, gateway, run, table, path.read_bytes())
+            place = KEYS.rejected(run.run) / f"{table}-client-{part:05d}.csv"
+            await run_in_threadpool(_keep_rejected, gateway, place, parts, path.read_bytes())
         finally:
             path.unlink(missing_ok=True)
 
 
-def _keep_rejected(gateway: Gateway, run: Run, table: str, content: bytes) -> None:
+def _keep_rejected(gateway: Gateway, place: Key, parts: int, content: bytes) -> None:
     whole_lines = content if content.endswith(b"\n") else content + b"\n"
-    gateway.storage.replace(KEYS.rejected(run.run) / f"{table}-client.csv", whole_lines)
+    gateway.storage.replace(place, whole_lines)
+    of_client = place.name[: -len("00000.csv")]
+    for other in gateway.storage.find(f"{place.parent}/{of_client}*.csv"):
+        if other.name >= f"{of_client}{parts:05d}.csv":  # of rows that were sent before, in more parts
+            gateway.storage.remove(other)
 
 
 def _require_taking(run: Run) -> None:
     if run.state.is_over or run.state is RunState.FINAL:
         raise RunOver(f"run {run.run} is {run.state}: it takes no more")
+
+
+def _numbers(spans: Iterable[Span]) -> Iterator[int]:
+    for first, last in spans:
+        yield from range(first, last + 1)
 
 
 def _incomplete(table: str, ended: Ended) -> Refusal:
@@ -134,5 +168,6 @@ def _incomplete(table: str, ended: Ended) -> Refusal:
         expected_chunks=ended.expected_chunks,
         expected_rows=ended.expected_rows,
         missing=[list(span) for span in ended.missing],
+        missing_numbers=list(itertools.islice(_numbers(ended.missing), _MOST_NUMBERS)),
         extra=[list(span) for span in ended.extra],
     )

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from kopitiam.contracts.api import Node
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway.context import CallerDep, GatewayDep
+from kopitiam.gateway.context import CallerDep, GatewayDep, KnownDep
 
 router = APIRouter(tags=["fleet"])
 
@@ -24,7 +24,7 @@ async def healthz() -> str:
 def readyz(gateway: GatewayDep) -> str:
     """Registry and landing can be written to."""
     gateway.registry.check()
-    probe = gateway.home.incoming / gateway.name / "ready"
+    probe = gateway.incoming / "ready"
     try:
         probe.write_bytes(b"ready")
         probe.unlink()
@@ -36,7 +36,7 @@ def readyz(gateway: GatewayDep) -> str:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(gateway: GatewayDep, caller: CallerDep) -> Response:
+def metrics(gateway: GatewayDep, caller: KnownDep) -> Response:
     """Figures for Prometheus."""
     del caller
     gateway.metrics.open_runs.set(gateway.registry.count_runs(RunState.OPEN))

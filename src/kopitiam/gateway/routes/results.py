@@ -1,26 +1,33 @@
 """Answers, in their three forms and as a report, and the rows that were set aside."""
 
+import functools
 import io
 import itertools
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 
-from kopitiam.contracts.api import CSV, PARQUET
+from kopitiam.contracts.api import ATTEMPT_HEADER, CSV, PARQUET
 from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import Run
 from kopitiam.gateway.answers import (
     answer_files,
+    are_provisional,
+    attempt_of,
+    coverage_now,
     fresh_provisional,
     read_answers,
     rejected_lines,
+    summary_now,
 )
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.landing.layout import KEYS
-from kopitiam.results.forms import SUMMARY_FILE, form_name
+from kopitiam.results.forms import SUMMARY_FILE, covering, form_name
 from kopitiam.results.reading import read_rejected, read_summary
 from kopitiam.results.report import EXAMPLES, content_policy, report
 from kopitiam.storage.port import Key
@@ -34,12 +41,28 @@ _MEDIA_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
 AnswerName = Literal["1", "2_1", "2_2", "3", "4"]
 Form = Literal["csv", "json", "parquet"]
 Provisional = Annotated[bool, Query(description="Before the run is done: answers to what has come so far.")]
+Attempt = Annotated[
+    str | None,
+    Query(
+        pattern="^[a-z0-9]{1,32}$",
+        description=f"Only of this set of answers, as the header {ATTEMPT_HEADER} of another file names it.",
+    ),
+]
 
 
 @router.get("/results/summary.json", response_class=FileResponse, responses=_REFUSALS)
-def get_summary(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Response:
+def get_summary(
+    run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
+) -> Response:
     """The account of the run: rows read, used and rejected, what was asked, what did not match."""
-    return _file(gateway, run, SUMMARY_FILE, "json", provisional)
+    if not provisional:
+        return _file(gateway, run, SUMMARY_FILE, "json", attempt)
+
+    def told(folder: Key) -> Response:
+        said = json.dumps(summary_now(gateway, run, folder), indent=2) + "\n"
+        return Response(said, media_type=_MEDIA_TYPES["json"], headers=_headers(folder, SUMMARY_FILE))
+
+    return read_answers(gateway, run, told, fresh_provisional, attempt)
 
 
 @router.get(
@@ -47,28 +70,43 @@ def get_summary(run: RunDep, gateway: GatewayDep, provisional: Provisional = Fal
     response_class=Response,
     responses={200: {"content": {"text/html": {}}}, **_REFUSALS},
 )
-def get_report(run: RunDep, gateway: GatewayDep, provisional: Provisional = False) -> Response:
+def get_report(
+    run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
+) -> Response:
     """The report: all answers, charts and the account of rows on one page that loads nothing else."""
 
-    def page_of(folder: Key) -> str:
+    def page_of(folder: Key) -> Response:
         with gateway.storage.open(folder / SUMMARY_FILE) as file:
             summary = read_summary(file.read())
+        if summary.coverage is not None:
+            summary = replace(summary, coverage=coverage_now(gateway, run, summary.coverage))
         rejected = read_rejected(rejected_lines(gateway, run), EXAMPLES)
-        return report(answer_files(gateway, folder), summary, run.label, rejected)
+        page = report(answer_files(gateway, folder), summary, run.label, rejected)
+        policy = {"Content-Security-Policy": content_policy(), ATTEMPT_HEADER: attempt_of(folder)}
+        return HTMLResponse(page, headers=policy | _PAGE_HEADERS)
 
-    page = read_answers(gateway, run, page_of, fresh_provisional if provisional else None)
-    return HTMLResponse(page, headers={"Content-Security-Policy": content_policy(), **_PAGE_HEADERS})
+    return read_answers(gateway, run, page_of, fresh_provisional if provisional else None, attempt)
 
 
 @router.get("/results/{answer}.{form}", response_class=FileResponse, responses=_REFUSALS)
 def get_answer(
-    run: RunDep, answer: AnswerName, form: Form, gateway: GatewayDep, provisional: Provisional = False
+    run: RunDep,
+    answer: AnswerName,
+    form: Form,
+    gateway: GatewayDep,
+    *,
+    provisional: Provisional = False,
+    attempt: Attempt = None,
 ) -> Response:
     """One answer: 1, 2_1, 2_2, 3 or 4, as csv, json or parquet.
 
     A provisional answer says in its JSON how many rows it covers of those that have come.
     """
-    return _file(gateway, run, form_name(ANSWERS[answer], form), form, provisional)
+    name = form_name(ANSWERS[answer], form)
+    if not provisional:
+        return _file(gateway, run, name, form, attempt)
+    opened = functools.partial(_opened, gateway, run, name, form)
+    return read_answers(gateway, run, opened, fresh_provisional, attempt)
 
 
 @router.get("/rejected.csv", response_class=Response, responses={200: {"content": {CSV: {}}}, **_REFUSALS})
@@ -86,31 +124,37 @@ def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
     return StreamingResponse(lines(), media_type=CSV)
 
 
-def _file(gateway: Gateway, run: Run, name: str, form: str, provisional: bool) -> Response:
-    if provisional:
-        return read_answers(gateway, run, lambda it: _opened(gateway, it / name, form), fresh_provisional)
-    return read_answers(gateway, run, lambda it: _as_it_lies(gateway, it / name, form))
+def _file(gateway: Gateway, run: Run, name: str, form: str, attempt: str | None) -> Response:
+    def as_it_lies(folder: Key) -> Response:
+        key = folder / name
+        if not gateway.storage.find(str(key)):
+            raise FileNotFoundError(key)
+        if (path := gateway.storage.path(key)) is not None:
+            return FileResponse(path, media_type=_MEDIA_TYPES[form], headers=_headers(folder, name))
+        return _opened(gateway, run, name, form, folder)
+
+    return read_answers(gateway, run, as_it_lies, attempt=attempt)
 
 
-def _as_it_lies(gateway: Gateway, key: Key, form: str) -> Response:
-    if not gateway.storage.find(str(key)):
-        raise FileNotFoundError(key)
-    if (path := gateway.storage.path(key)) is not None:
-        return FileResponse(path, media_type=_MEDIA_TYPES[form], filename=key.name)
-    return _opened(gateway, key, form)
-
-
-def _opened(gateway: Gateway, key: Key, form: str) -> Response:
+def _opened(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> Response:
     """It stays readable to its end, even if it is removed meanwhile."""
-    file = gateway.storage.open(key)
-    headers = {
-        "Content-Length": str(file.size()),
-        "Content-Disposition": f'attachment; filename="{key.name}"',
-    }
+    file = gateway.storage.open(folder / name)
+    size, opening = file.size(), b""
+    content = io.BufferedReader(file)
+    if form == "json" and are_provisional(run, folder):
+        line = content.readline()
+        opening = covering(line, functools.partial(coverage_now, gateway, run))
+        size += len(opening) - len(line)
 
     def pieces() -> Iterator[bytes]:
-        with file:
-            while piece := file.read(_PIECE_BYTES):
+        with content:
+            yield opening
+            while piece := content.read(_PIECE_BYTES):
                 yield piece
 
+    headers = _headers(folder, name) | {"Content-Length": str(size)}
     return StreamingResponse(pieces(), media_type=_MEDIA_TYPES[form], headers=headers)
+
+
+def _headers(folder: Key, name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"', ATTEMPT_HEADER: attempt_of(folder)}

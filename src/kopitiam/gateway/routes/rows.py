@@ -1,6 +1,5 @@
 """Answers and rejected rows for whoever looks at them in place: as charts, and page by page."""
 
-import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -14,6 +13,7 @@ from kopitiam.gateway.answers import (
     latest_provisional,
     read_answers,
     rejected_lines,
+    summary_now,
 )
 from kopitiam.gateway.context import GatewayDep, RunDep
 from kopitiam.gateway.paging import answer_page, rejected_page
@@ -21,7 +21,7 @@ from kopitiam.gateway.problems import refusals
 from kopitiam.gateway.routes.results import AnswerName, Provisional
 from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
 from kopitiam.results.charts import CHARTS, chart_rows
-from kopitiam.results.forms import SUMMARY_FILE, form_name
+from kopitiam.results.forms import form_name
 from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
@@ -36,9 +36,8 @@ def get_charts(run: RunDep, gateway: GatewayDep, provisional: Provisional = Fals
     def charts(folder: Key) -> Charts:
         answers = answer_files(gateway, folder)
         drawn = {name: chart_rows(name, answers) for name in CHARTS}
-        with gateway.storage.open(folder / SUMMARY_FILE) as file:
-            summary = json.loads(file.read())
-        return Charts(charts=drawn, summary=summary, provisional=are_provisional(gateway, run, folder))
+        summary = summary_now(gateway, run, folder)
+        return Charts(charts=drawn, summary=summary, provisional=are_provisional(run, folder))
 
     return read_answers(gateway, run, charts, fresh_provisional if provisional else None)
 
@@ -66,7 +65,7 @@ def get_rows(
             offset=offset,
             matched=found.matched,
             total=found.total,
-            provisional=are_provisional(gateway, run, folder),
+            provisional=are_provisional(run, folder),
         )
 
     return read_answers(gateway, run, page, latest_provisional if provisional else None)

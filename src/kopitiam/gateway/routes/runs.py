@@ -1,6 +1,7 @@
 """Runs: opened, listed, looked at, ended."""
 
 import asyncio
+import contextlib
 import json
 import math
 from collections.abc import AsyncIterator
@@ -14,18 +15,22 @@ from kopitiam.contracts.api import OpenRun, RunList, RunStatus, Text
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.announcements import force_end
-from kopitiam.gateway.context import CallerDep, GatewayDep, RunDep
+from kopitiam.gateway.context import CallerDep, Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.gateway.status import run_status
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 _LOOK_SECONDS = 0.25
 _SIGN_OF_LIFE_EVERY = 60  # looks
+_DEFAULTS = OpenRun()
+_REFUSALS = refusals(408, 409, 413, 415)
 
 
-@router.post("/runs", status_code=201, responses={200: {"model": RunStatus}, **refusals(409, 413, 429)})
-def open_run(wanted: OpenRun, gateway: GatewayDep, caller: CallerDep, response: Response) -> RunStatus:
-    """Open a run. The same idempotency key gives the same run again (200)."""
+@router.post("/runs", status_code=201, responses={200: {"model": RunStatus}, **_REFUSALS})
+def open_run(
+    gateway: GatewayDep, caller: CallerDep, response: Response, wanted: OpenRun = _DEFAULTS
+) -> RunStatus:
+    """Open a run. The same idempotency key gives the same run again (200). Nothing need be said."""
     settings = gateway.settings
     questions = wanted.questions.above(settings.questions.ask())
     opened = gateway.registry.open_run(
@@ -86,28 +91,34 @@ async def watch_run(run: RunDep, gateway: GatewayDep) -> StreamingResponse:
     """The run's status as server-sent events: at once, and again with every change, until it is over."""
 
     async def events() -> AsyncIterator[str]:
-        seen, looks = -1, 0
-        while not gateway.admission.is_closing:
-            try:
-                version = await run_in_threadpool(gateway.registry.version, run.run)
-                status = (
-                    await run_in_threadpool(run_status, gateway.registry, run.run)
-                    if version != seen
-                    else None
-                )
-            except KopitiamError:
-                return  # forgotten, or the registry is away: whoever asks again is told
-            if status is not None:
-                yield f"event: status\ndata: {json.dumps(status.model_dump())}\n\n"
-                if RunState(status.state).is_over:
-                    return
-                seen = version
-            looks += 1
-            if not looks % _SIGN_OF_LIFE_EVERY:
-                yield ": still here\n\n"
-            await asyncio.sleep(_LOOK_SECONDS)
+        with gateway.endings.awaited(run.run) as told:
+            async for event in _changes(gateway, run.run, told):
+                yield event
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _changes(gateway: Gateway, run: str, told: asyncio.Event) -> AsyncIterator[str]:
+    """Looks now and then, and at once when told that there is something to see."""
+    seen, looks = -1, 0
+    while not gateway.admission.is_closing:
+        told.clear()
+        try:
+            version = await run_in_threadpool(gateway.registry.version, run)
+            status = await run_in_threadpool(run_status, gateway.registry, run) if version != seen else None
+        except KopitiamError:
+            return  # forgotten, or the registry is away: whoever asks again is told
+        if status is not None:
+            yield f"event: status\ndata: {json.dumps(status.model_dump())}\n\n"
+            if RunState(status.state).is_over:
+                return
+            seen = version
+        looks += 1
+        if not looks % _SIGN_OF_LIFE_EVERY:
+            yield ": still here\n\n"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await told.wait()
 
 
 def _cursor(before: str | None) -> tuple[float, str] | None:

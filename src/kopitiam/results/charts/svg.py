@@ -22,6 +22,7 @@ _LETTER = 6.7  # pixels, about, of the 12 that a line is high
 _LONGEST = 34  # letters of a label
 _LINE, _GAP, _FOOT = 18, 6, 40
 _TALL, _LEFT, _RIGHT = 240.0, 64.0, WIDTH - 24.0  # of the histogram
+_TALLEST = 1.2 * WIDTH  # that still can be read when a page of paper holds it all
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -203,8 +204,9 @@ class _Histogram:
 
 
 def _svg(description: str, height: float, parts: Iterable[str]) -> str:
+    shape = "chart tall" if height > _TALLEST else "chart"
     size = f'viewBox="0 0 {WIDTH} {height:.0f}"'
-    return f'<svg class="chart" role="img" aria-label="{escape(description)}" {size}>{"".join(parts)}</svg>'
+    return f'<svg class="{shape}" role="img" aria-label="{escape(description)}" {size}>{"".join(parts)}</svg>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", whole: str | None = None) -> str:

@@ -2,8 +2,8 @@
 import { h } from "./dom.js";
 import { Refused } from "./gateway.js";
 import { title } from "./parts/title.js";
-import { enter } from "./session.js";
-import "./upload/uploads.js"; // keeps what was begun alive, whichever page is shown
+import { enter, gateway, isReady } from "./session.js";
+import { keepLeases } from "./upload/uploads.js";
 
 const PAGES = [
   [/^#\/runs\/([a-z0-9]{16,32})$/, () => import("./pages/run.js")],
@@ -13,9 +13,9 @@ const PAGES = [
 ];
 const main = document.getElementById("content");
 let leaving = new AbortController();
+let isIncomplete = false;
 
 async function show(about) {
-  if (location.hash === "#content" && document.body.dataset.entered) return; // the skip link
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
@@ -24,7 +24,7 @@ async function show(about) {
   if (!found) return showNothing("There is no such page", "The address may be cut off.");
   try {
     const [pattern, load] = found;
-    const page = await load();
+    const page = await loaded(load);
     if (!signal.aborted) await page.show(main, { id: pattern.exec(location.hash)[1], about, signal });
   } catch (error) {
     if (signal.aborted) return;
@@ -33,7 +33,27 @@ async function show(about) {
         "No such run",
         "It may have been cleaned up: answers are kept for a day, unless configured otherwise. Or it belongs to another token.",
       );
-    else showNothing("This did not work", error.message);
+    else showTrouble(error, about, signal);
+  }
+}
+
+/** Until the gateway is back: then the page is shown again. */
+function showTrouble(error, about, signal) {
+  showNothing("This did not work", error.message);
+  const again = () => (error instanceof NotLoaded ? location.reload() : show(about));
+  document.addEventListener("back", again, { once: true, signal });
+  if (error instanceof NotLoaded) gateway.onSilence();
+}
+
+class NotLoaded extends Error {}
+
+/** A module that did not come once does not come again, however often it is asked for: the browser remembers. */
+async function loaded(load) {
+  try {
+    return await load();
+  } catch (error) {
+    isIncomplete ||= !(await isReady());
+    throw isIncomplete ? new NotLoaded("A part of this page did not come.") : error;
   }
 }
 
@@ -52,9 +72,15 @@ function markPlace() {
 }
 
 markPlace();
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address is the page's
+  main.focus();
+});
 const about = await enter();
+keepLeases(about.lease_seconds);
 addEventListener("hashchange", () => {
-  document.body.dataset.entered = "yes"; // however soon it came, even before the first page was there
+  document.body.dataset.entered = "yes";
   return show(about);
 });
-await show(about);
+void show(about);
+await Promise.allSettled(PAGES.map(([, load]) => loaded(load))); // to be there when the gateway is not

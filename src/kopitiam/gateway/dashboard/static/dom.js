@@ -44,9 +44,11 @@ export function keyed(parent, items, keyOf, make, update) {
   parent.keyedChildren = next;
 }
 
-/** Told to people who do not see the page change. */
+/** Told to people who do not see the page change; emptied first, or the same would not be read out again. */
 export function announce(text) {
-  say(document.getElementById("news"), text);
+  const news = document.getElementById("news");
+  news.textContent = "";
+  setTimeout(() => (news.textContent = text), 100);
 }
 
 /** Calls `work` again and again until the signal says stop, so much time after it is done. */

@@ -1,6 +1,8 @@
 // Calls to the gateway, from the page or from the worker: retried by whoever calls, told apart by kind here.
 
 const API = "/api/v1";
+const ANSWER_SECONDS = 30;
+const SIGN_OF_LIFE_SECONDS = 40; // a stream of events says every 15 that it is there
 
 /** The gateway said no; `word` is for programs, the message for people. */
 export class Refused extends Error {
@@ -13,9 +15,14 @@ export class Refused extends Error {
   get passes() {
     return [408, 429, 502, 503, 504].includes(this.status);
   }
+
+  /** As good as no answer: it goes, or something it needs is away. Answers that are not made yet are no trouble. */
+  get isSilence() {
+    return [502, 503, 504].includes(this.status) && this.word !== "not_ready";
+  }
 }
 
-/** Nobody answers: killed, stopped, or the network is away. */
+/** Nobody answers: killed, frozen, or the network is away. */
 export class Unreachable extends Error {
   passes = true;
   retryAfter = 0;
@@ -27,42 +34,45 @@ export class Gateway {
     Object.assign(this, { token, onAnswer, onSilence });
   }
 
-  async json(method, path, { body, signal } = {}) {
+  json(method, path, { body, ...options } = {}) {
     const headers = body === undefined ? {} : { "Content-Type": "application/json" };
     const content = body === undefined ? undefined : JSON.stringify(body);
-    const response = await this.call(method, path, { headers, content, signal });
-    return response.json();
+    return this.call(method, path, (response) => response.json(), { headers, content, ...options });
   }
 
-  get(path, signal) {
-    return this.json("GET", path, { signal });
+  get(path, signal, seconds) {
+    return this.json("GET", path, { signal, seconds });
   }
 
-  async call(method, path, { headers = {}, content, signal } = {}) {
+  /** What `read` makes of the answer, within so many seconds: one that is cut before is no answer. */
+  async call(method, path, read, { headers = {}, content, signal, seconds = ANSWER_SECONDS } = {}) {
     const token = this.token();
     const sent = token ? { ...headers, Authorization: `Bearer ${token}` } : headers;
-    let response;
+    const patience = new AbortController();
+    const timer = setTimeout(() => patience.abort(), seconds * 1000);
+    const either = signal ? AbortSignal.any([signal, patience.signal]) : patience.signal;
+    const asked = { method, headers: sent, body: content, signal: either, cache: "no-store" };
     try {
-      response = await fetch(API + path, { method, headers: sent, body: content, signal, cache: "no-store" });
+      const response = await fetch(API + path, asked);
+      if (!response.ok) throw await refusal(response);
+      const found = await read(response);
+      this.onAnswer(response);
+      return found;
     } catch (error) {
-      if (error.name === "AbortError") throw error;
-      this.onSilence();
-      throw new Unreachable("the gateway does not answer");
+      if (signal?.aborted) throw error;
+      if (!(error instanceof Refused)) throw this.#silence("the gateway does not answer");
+      if (error.isSilence) this.onSilence();
+      throw error;
+    } finally {
+      clearTimeout(timer);
     }
-    if (!response.ok) {
-      const body = await response.json().catch(() => ({}));
-      const refusal = new Refused(response.status, body, Number(response.headers.get("Retry-After")) || 0);
-      if (refusal.word === "closing") this.onSilence();
-      throw refusal;
-    }
-    this.onAnswer(response);
-    return response;
   }
 
   /** Server-sent events by fetch, because EventSource cannot carry a token. Ends when the stream does. */
   async *events(path, signal) {
-    const response = await this.call("GET", path, { headers: { Accept: "text/event-stream" }, signal });
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const headers = { Accept: "text/event-stream" };
+    const stream = await this.call("GET", path, (response) => response.body, { headers, signal });
+    const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     try {
       for (;;) {
@@ -81,12 +91,27 @@ export class Gateway {
   }
 
   async #read(reader, signal) {
+    let timer;
+    const tooLate = new Promise((_, reject) => {
+      timer = setTimeout(() => reject(new Error("no sign of life")), SIGN_OF_LIFE_SECONDS * 1000);
+    });
     try {
-      return await reader.read();
+      return await Promise.race([reader.read(), tooLate]);
     } catch (error) {
       if (signal?.aborted) throw error;
-      this.onSilence();
-      throw new Unreachable("the gateway has gone away");
+      throw this.#silence("the gateway has gone away");
+    } finally {
+      clearTimeout(timer);
     }
   }
+
+  #silence(text) {
+    this.onSilence();
+    return new Unreachable(text);
+  }
+}
+
+async function refusal(response) {
+  const body = await response.json().catch(() => ({}));
+  return new Refused(response.status, body, Number(response.headers.get("Retry-After")) || 0);
 }

@@ -5,6 +5,7 @@ import { Gateway, Refused } from "./gateway.js";
 const KEY = "kopitiam.token";
 const FIRST_PAUSE = 0.5;
 const LONGEST_PAUSE = 4;
+const READY_SECONDS = 5;
 let skew = 0; // the gateway's clock minus ours, in seconds
 let isSilent = false;
 let signingIn = null;
@@ -31,14 +32,19 @@ async function waitForAnswer() {
   document.body.classList.add("silent");
   for (let seconds = FIRST_PAUSE; ; seconds = Math.min(seconds * 1.5, LONGEST_PAUSE)) {
     await pause(seconds);
-    const response = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
-    if (response?.ok) break;
+    if (await isReady()) break;
   }
   isSilent = false;
   trouble.hidden = true;
   document.body.classList.remove("silent");
   announce("The gateway is back.");
   document.dispatchEvent(new Event("back"));
+}
+
+export async function isReady() {
+  const signal = AbortSignal.timeout(READY_SECONDS * 1000);
+  const response = await fetch("/readyz", { cache: "no-store", signal }).catch(() => null);
+  return response?.ok ?? false;
 }
 
 /** What the gateway tells about itself; asks for a token first if it wants one and there is none. */
@@ -49,17 +55,26 @@ export async function enter() {
   return about;
 }
 
-/** Runs a call until somebody answers; a token that is refused is asked for again, then the call too. */
+/** Runs a call until somebody answers. */
 export async function patiently(work, signal) {
+  for (;;) {
+    try {
+      return await welcome(work, signal);
+    } catch (error) {
+      if (signal?.aborted || !error.passes) throw error;
+      await pause(Math.max(error.retryAfter, 1), signal);
+    }
+  }
+}
+
+/** Runs a call; a token that is refused is asked for again, then the call too. */
+export async function welcome(work, signal) {
   for (;;) {
     try {
       return await work();
     } catch (error) {
-      if (signal?.aborted) throw error;
-      if (error instanceof Refused && error.status === 401)
-        await signIn("That token is not known here. Perhaps a character is missing?");
-      else if (error.passes) await pause(Math.max(error.retryAfter, 1), signal);
-      else throw error;
+      if (signal?.aborted || !(error instanceof Refused && error.status === 401)) throw error;
+      await signIn("That token is not known here. Perhaps a character is missing?");
     }
   }
 }
@@ -74,14 +89,19 @@ function askForToken(flaw) {
   sessionStorage.removeItem(KEY);
   const dialog = document.getElementById("signing-in");
   const input = document.getElementById("token");
-  document.getElementById("token-flaw").textContent = flaw;
+  const told = document.getElementById("token-flaw");
+  told.textContent = flaw;
   input.value = "";
   dialog.showModal();
   return new Promise((resolve) => {
     const close = () => {
       const given = input.value.trim();
       input.value = "";
-      if (!given || !/^[\x21-\x7e]+$/.test(given)) return dialog.showModal(); // closed by Escape, or not a token
+      if (!/^[\x21-\x7e]+$/.test(given)) {
+        dialog.showModal(); // nothing at all is given by Escape
+        if (given) told.textContent = "That is no token: there is a blank in it, or a letter that no token has.";
+        return;
+      }
       dialog.removeEventListener("close", close);
       sessionStorage.setItem(KEY, given);
       resolve();

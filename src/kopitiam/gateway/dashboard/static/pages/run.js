@@ -6,6 +6,7 @@ import { heading } from "../parts/heading.js";
 import { card } from "../parts/marks.js";
 import { dataPath } from "../parts/path.js";
 import { questionsOf, rejectedOf, tablesOf } from "../parts/rundown.js";
+import { title } from "../parts/title.js";
 import { STATES, figures, isOver, words } from "../progress.js";
 import { gateway, patiently } from "../session.js";
 import { uploadOf } from "../upload/uploads.js";
@@ -14,21 +15,31 @@ const LEAST_BETWEEN = 4; // seconds between two looks at provisional answers
 const PATIENCE_FACTOR = 4; // and this many times as long as the last look took: Spark has other work
 
 export async function show(main, { id, signal }) {
+  const name = title(main, "Run");
+  const looking = h("p", { class: "soft" }, "Looking…");
+  main.append(looking);
   let status = await patiently(() => gateway.get(`/runs/${id}`, signal), signal);
-  const head = heading(main, status, cancel);
+  const head = heading(name, status, cancel);
   const path = dataPath();
   const tables = tablesOf();
   const aside = rejectedOf(id, signal);
   const answers = answersOf(id, status.questions, signal);
   const asked = card("What is asked", questionsOf(status.questions));
   const side = h("div", { class: "halves" }, card("Tables", tables.element), asked);
-  main.append(head.element, card("The path of the data", path.element), side, aside.element, answers.element);
+  const way = card("The path of the data", path.element);
+  looking.replaceWith(head.element, way, side, aside.element, answers.element);
 
   async function cancel() {
     const text = "What was sent is removed, and there will be no answers. Other runs never notice.";
     if (!(await confirmed("End this run?", text, "End it"))) return;
-    uploadOf(id)?.stop();
-    draw(await patiently(() => gateway.json("DELETE", `/runs/${id}`), signal));
+    head.complain("");
+    try {
+      const ended = await patiently(() => gateway.json("DELETE", `/runs/${id}`), signal);
+      uploadOf(id)?.stop();
+      draw(ended);
+    } catch (error) {
+      if (!signal.aborted) head.complain(`The run could not be ended: ${error.message}.`);
+    }
   }
 
   function draw(next) {
@@ -72,7 +83,7 @@ async function follow(id, current, draw, signal) {
 
 /** Provisional ones now and then while it runs, the real ones as soon as they are there. */
 async function showAnswers(answers, current, signal) {
-  answers.wait("The first answers come when the first rows are processed.");
+  if (!isOver(current())) answers.wait("The first answers come when the first rows are processed.");
   while (!signal.aborted && !isOver(current())) {
     const begun = Date.now();
     const isWorthIt = figures(current()).processed > 0 && !document.hidden;
@@ -81,5 +92,7 @@ async function showAnswers(answers, current, signal) {
     for (const until = Date.now() + seconds * 1000; Date.now() < until && !isOver(current());)
       await pause(0.25, signal);
   }
-  if (!signal.aborted && current().state === "done") await answers.show(false);
+  if (signal.aborted || current().state !== "done") return;
+  answers.wait("Reading the answers…");
+  await answers.show(false);
 }

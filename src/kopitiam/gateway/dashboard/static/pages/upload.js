@@ -5,36 +5,51 @@ import { card } from "../parts/marks.js";
 import { title } from "../parts/title.js";
 import { gateway, patiently } from "../session.js";
 import { dropped, picked, recognize } from "../upload/recognize.js";
-import { begin, begunBefore, boundsFor, stillOpen, uploadOf } from "../upload/uploads.js";
+import { begin, boundsFor, interrupted } from "../upload/uploads.js";
 
 export async function show(main, { about, signal }) {
   title(main, "New upload");
   const found = h("div", { class: "found" });
-  const interrupted = h("div");
-  main.append(dropZone(take), interrupted, found);
+  const before = h("div");
+  main.append(dropZone(take), before, found);
+  let taken = 0;
 
+  /** Of two folders that are let go one after the other, the last one counts. */
   async function take(files) {
+    const mine = ++taken;
+    const isOutdated = () => signal.aborted || mine !== taken;
     fill(found, h("p", { class: "soft" }, "Looking at the files…"));
-    const { tables, ignored, flaws } = await recognize(files, about.tables);
-    if (signal.aborted) return;
-    fill(found, tablesCard(tables, ignored, about.tables), flaws.length ? flawsCard(flaws) : null);
-    if (flaws.length) return;
+    try {
+      const { tables, ignored, flaws } = await recognize(await files, about.tables);
+      if (isOutdated()) return;
+      fill(found, tablesCard(tables, ignored, about.tables), flaws.length ? flawsCard(flaws) : null);
+      if (!flaws.length) await offer(tables, isOutdated);
+    } catch (error) {
+      if (!isOutdated()) fill(found, flawsCard([error.message]));
+    }
+  }
+
+  async function offer(tables, isOutdated) {
     announce("All five tables were recognized.");
-    const open = await stillOpen(begunBefore(tables));
+    const open = await interrupted(tables);
+    if (isOutdated()) return;
     found.append(
-      ...open.map((before) => resumeCard(before, tables)),
+      ...open.map((upload) => resumeCard(upload, tables)),
       askCard(about, tables, open.length > 0),
     );
     found.querySelector("button.main")?.focus();
   }
 
-  const waiting = (await stillOpen()).filter(({ run }) => uploadOf(run)?.state !== "sending");
-  if (waiting.length) fill(interrupted, interruptedCard(waiting));
+  const waiting = await interrupted();
+  if (waiting.length) fill(before, interruptedCard(waiting));
 }
 
 function dropZone(take) {
-  const onpick = (event) =>
-    event.target.files.length && take([...event.target.files].map((file) => picked(file)));
+  const onpick = ({ target }) => {
+    const chosen = [...target.files].map((file) => picked(file));
+    target.value = ""; // or the same folder, once it is repaired, would be no change
+    if (chosen.length) take(chosen);
+  };
   const folder = h("input", {
     type: "file",
     id: "folder",
@@ -71,9 +86,9 @@ function dropZone(take) {
   const mark = (isOver) => (event) => (event.preventDefault(), zone.classList.toggle("over", isOver));
   zone.addEventListener("dragover", mark(true));
   zone.addEventListener("dragleave", mark(false));
-  zone.addEventListener("drop", async (event) => {
+  zone.addEventListener("drop", (event) => {
     mark(false)(event);
-    take(await dropped(event.dataTransfer));
+    take(dropped(event.dataTransfer));
   });
   return zone;
 }

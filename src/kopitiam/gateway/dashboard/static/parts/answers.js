@@ -5,6 +5,8 @@ import { gateway, patiently } from "../session.js";
 import { download } from "./downloads.js";
 import { QUESTIONS } from "./questions.js";
 
+const PROVISIONAL_SECONDS = 60; // a pipeline is asked for them, and may have other work
+
 export function answersOf(run, questions, signal) {
   const notice = h("div", { class: "notice", role: "status" });
   const place = h("div", { class: "answers" });
@@ -19,8 +21,7 @@ export function answersOf(run, questions, signal) {
   let shownAs = null;
 
   async function show(isProvisional) {
-    const query = isProvisional ? "?provisional=true" : "";
-    const found = await patiently(() => gateway.get(`/runs/${run}/results/charts${query}`, signal), signal);
+    const found = await patiently(() => chartsOf(run, isProvisional, signal), signal);
     if (signal.aborted) return;
     if (shownAs !== found.provisional) {
       shownAs = found.provisional;
@@ -41,6 +42,13 @@ export function answersOf(run, questions, signal) {
   }
 
   return { element, show, wait: (text) => fill(notice, h("p", { class: "soft" }, text)) };
+}
+
+function chartsOf(run, isProvisional, signal) {
+  const path = `/runs/${run}/results/charts`;
+  return isProvisional
+    ? gateway.get(`${path}?provisional=true`, signal, PROVISIONAL_SECONDS)
+    : gateway.get(path, signal);
 }
 
 function wholeFiles(run) {

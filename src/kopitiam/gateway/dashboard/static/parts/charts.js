@@ -1,51 +1,55 @@
 // Charts, drawn by the library that comes with the package, in the colours of the page.
-import { fill, h } from "../dom.js";
+import { drawChart } from "../charts/charts.js";
+import { fill, h, pause } from "../dom.js";
 
 const CHARTS = new URL("../charts/", import.meta.url);
+const AGAIN_SECONDS = 3;
 const drawn = new Map(); // element → {name, rows, view}
-let library = null;
+const loading = new Map(); // file → what comes of it
 
-/** Loads the library when the first chart is wanted, and only then. */
-function loaded() {
-  library ??= (async () => {
+/** The library is loaded when the first chart is wanted, and only then. */
+const library = () =>
+  once("library", async () => {
     await script("vendor/vega.min.js");
     await script("vendor/vega-lite.min.js");
-    const [{ drawChart }, themes] = await Promise.all([
-      import(new URL("charts.js", CHARTS)),
-      json("themes.json"),
-    ]);
-    return { drawChart, themes };
-  })();
-  return library;
-}
+  });
 
 export async function draw(element, name, rows) {
   const before = drawn.get(element);
   if (before && JSON.stringify(before.rows) === JSON.stringify(rows)) return;
-  drawn.set(element, { name, rows, view: null });
+  const mine = { name, rows, view: null };
+  drawn.set(element, mine);
   before?.view?.finalize();
   if (!rows.length) return void fill(element, h("p", { class: "soft" }, "No rows to draw."));
-  const [{ drawChart, themes }, spec] = await Promise.all([loaded(), json(`${name}.vl.json`)]);
-  if (!element.isConnected || drawn.get(element).rows !== rows) return;
-  fill(element);
-  drawn.get(element).view = await drawChart(
-    element,
-    spec,
-    rows,
-    coloured(themes[isDark() ? "dark" : "light"]),
-  );
+  const isOutdated = () => drawn.get(element) !== mine;
+  try {
+    const [themes, spec] = await Promise.all([json("themes.json"), json(`${name}.vl.json`), library()]);
+    if (isOutdated()) return;
+    fill(element);
+    mine.view = await drawChart(element, spec, rows, coloured(themes[isDark() ? "dark" : "light"]));
+    if (isOutdated()) mine.view.finalize();
+  } catch (error) {
+    if (!isOutdated()) void drawLater(element, name, rows, error);
+  }
 }
 
-export function forget() {
-  for (const { view } of drawn.values()) view?.finalize();
-  drawn.clear();
+async function drawLater(element, name, rows, error) {
+  forget(element);
+  fill(element, h("p", { class: "soft" }, `The chart is not there yet: ${error.message}. Trying again…`));
+  await pause(AGAIN_SECONDS);
+  if (element.isConnected && !drawn.has(element)) await draw(element, name, rows);
+}
+
+/** A view that nobody sees any more must be told so, or it is kept with all its rows. */
+export function forget(element) {
+  drawn.get(element)?.view?.finalize();
+  drawn.delete(element);
 }
 
 document.addEventListener("theme", () => {
   for (const [element, { name, rows }] of [...drawn]) {
-    drawn.get(element).view?.finalize();
-    drawn.delete(element);
-    if (element.isConnected) void draw(element, name, rows);
+    forget(element);
+    void draw(element, name, rows);
   }
 });
 
@@ -72,12 +76,16 @@ function script(file) {
   });
 }
 
-const read = new Map();
-function json(file) {
-  if (!read.has(file))
-    read.set(
-      file,
-      fetch(new URL(file, CHARTS)).then((response) => response.json()),
-    );
-  return read.get(file);
+const json = (file) =>
+  once(file, async () => {
+    const response = await fetch(new URL(file, CHARTS));
+    if (!response.ok) throw new Error(`${file} did not come`);
+    return response.json();
+  });
+
+/** Loaded once; what did not come is asked for again by the next who wants it. */
+function once(file, load) {
+  if (!loading.has(file)) loading.set(file, load());
+  loading.get(file).catch(() => loading.delete(file));
+  return loading.get(file);
 }

@@ -3,19 +3,20 @@ import { fill, h, say } from "../dom.js";
 import { bytes, count, duration, moment, percent, short } from "../format.js";
 import { Pace, STATES, figures, isOver, share, timeLeft, words } from "../progress.js";
 import { now } from "../session.js";
-import { pace as uploadPace, remembered } from "../upload/uploads.js";
+import { isInterrupted, pace as uploadPace } from "../upload/uploads.js";
 import { badge, bar, showShare } from "./marks.js";
-import { title } from "./title.js";
+import { rename } from "./title.js";
 
-export function heading(main, status, cancel) {
+export function heading(name, status, cancel) {
   const state = h("span", { class: "state" });
   const end = h("button", { type: "button", class: "quiet danger", onclick: cancel }, "End this run");
-  title(main, status.label || "Without a label", state, end);
+  rename(name, status.label || "Without a label", state, end);
   const told = h("p", { class: "told" });
   const meter = bar("Progress of the run");
   const pace = new Pace();
   const speed = h("p", { class: "soft speed" });
   const banner = h("div");
+  const flaw = h("p", { class: "flaw", role: "alert" });
   const origin = h(
     "p",
     { class: "soft" },
@@ -23,7 +24,8 @@ export function heading(main, status, cancel) {
     ` · started ${moment(status.created_at)}`,
   );
   return {
-    element: h("div", { class: "head" }, origin, meter, told, speed, banner),
+    element: h("div", { class: "head" }, origin, meter, told, speed, banner, flaw),
+    complain: (text) => say(flaw, text),
     update(current, upload) {
       pace.look(current, now());
       if (state.dataset.state !== current.state) {
@@ -93,8 +95,7 @@ function troubleOf(status, upload) {
     ];
   if (upload?.trouble)
     return ["", "Waiting for the gateway.", `${upload.trouble}; the upload goes on by itself.`];
-  const isOurs = status.state === "open" && !upload && remembered().some(({ run }) => run === status.run);
-  return isOurs
+  return status.state === "open" && !upload && isInterrupted(status.run)
     ? [
         "again",
         "This upload was interrupted.",

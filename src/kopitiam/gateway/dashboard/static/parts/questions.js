@@ -1,8 +1,8 @@
 // Each question: its chart, its table, and its files to take away.
-import { fill, h } from "../dom.js";
+import { fill, h, say } from "../dom.js";
 import { aligned, count, money, month } from "../format.js";
 import { gateway, patiently } from "../session.js";
-import { draw } from "./charts.js";
+import { draw, forget } from "./charts.js";
 import { download } from "./downloads.js";
 import { pagedTable, plainTable } from "./table.js";
 
@@ -12,6 +12,7 @@ const MOST_PLAIN = 1000;
 /** An article with its chart, its files, and a table that is filled by `tables`. */
 function article({ id, heading, told, chart, answer, tables }, { run, signal }) {
   const drawing = h("div", { class: "chart", id: `chart-${id}` });
+  const partly = h("p", { class: "soft" });
   const files = h("div", { class: "buttons" });
   const place = h("div", { class: "rows" });
   const element = h(
@@ -24,8 +25,10 @@ function article({ id, heading, told, chart, answer, tables }, { run, signal }) 
       files,
     ),
     h("div", { class: "drawing" }, drawing),
+    partly,
     place,
   );
+  signal.addEventListener("abort", () => forget(drawing), { once: true });
   let isProvisional = false;
   const load = ({ offset, limit, search }) => {
     const query = new URLSearchParams({ offset, limit, search, provisional: isProvisional });
@@ -50,11 +53,16 @@ function article({ id, heading, told, chart, answer, tables }, { run, signal }) 
         ),
       );
     },
-    async show({ charts }) {
+    async show({ charts, summary }) {
+      const [shown, whole] = [drawnOf(charts[chart]), summary.answers[answer]];
+      say(partly, shown < whole ? `The chart shows ${count(shown)} of ${count(whole)} rows.` : "");
       await Promise.all([draw(drawing, chart, charts[chart]), table()]);
     },
   };
 }
+
+/** A bar of the first question stands for many rows, any other for one. */
+const drawnOf = (rows) => rows.reduce((whole, row) => whole + ("amounts" in row ? row.purchases : 1), 0);
 
 function withNames({ columns, rows, matched, total }) {
   const named = (row) => Object.fromEntries(columns.map((column, i) => [column, row[i]]));

@@ -34,6 +34,7 @@ export function pagedTable({ caption, columns, load, limit = 20, searchLabel = n
     leaf,
   );
   let asking = 0;
+  let isTurning = false;
 
   function searchField() {
     let waiting = null;
@@ -53,9 +54,13 @@ export function pagedTable({ caption, columns, load, limit = 20, searchLabel = n
     return h("div", { class: "search" }, input);
   }
 
-  function turn(step) {
+  /** One page at a time: whether there is another beyond it is known when it is there. */
+  async function turn(step) {
+    if (isTurning) return;
+    isTurning = true;
     view.offset = Math.max(0, view.offset + step);
-    return show();
+    await show();
+    isTurning = false;
   }
 
   async function show() {

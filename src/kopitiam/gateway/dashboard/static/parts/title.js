@@ -2,11 +2,17 @@
 import { fill, h } from "../dom.js";
 
 export function title(main, text, ...beside) {
-  document.title = `${text} · Kopitiam`;
-  const heading = h("h1", { tabindex: "-1" }, text);
-  fill(main, h("div", { class: "title" }, heading, ...beside));
+  const heading = h("h1", { tabindex: "-1" });
+  fill(main, h("div", { class: "title" }, heading));
+  rename(heading, text, ...beside);
   if (document.body.dataset.entered) heading.focus({ preventScroll: true });
-  document.body.dataset.entered = "yes";
   scrollTo(0, 0);
   return heading;
+}
+
+/** For a page that is there before its name is known. */
+export function rename(heading, text, ...beside) {
+  document.title = `${text} · Kopitiam`;
+  heading.textContent = text;
+  heading.after(...beside);
 }

@@ -18,15 +18,21 @@ export async function dropped(transfer) {
 
 async function walk(entry, found) {
   if (entry.isFile) {
-    found.push(picked(await new Promise((resolve, reject) => entry.file(resolve, reject)), entry.fullPath));
+    found.push(picked(await readable(entry, (...how) => entry.file(...how)), entry.fullPath));
     return;
   }
   const reader = entry.createReader();
   for (;;) {
-    const batch = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    const batch = await readable(entry, (...how) => reader.readEntries(...how));
     if (!batch.length) return;
     for (const child of batch) await walk(child, found);
   }
+}
+
+function readable({ fullPath }, read) {
+  return new Promise(read).catch((error) => {
+    throw new Error(`${fullPath.replace(/^\//, "")} cannot be read: ${error.message}`);
+  });
 }
 
 /** {tables: {name: [picked]}, ignored: [path], flaws: [text]}; `wanted` names the columns of each table. */

@@ -3,10 +3,13 @@ import { pause } from "../dom.js";
 import { gateway, token } from "../session.js";
 
 const KEY = "kopitiam.uploads";
+const ALIVE_KEY = "kopitiam.sending."; // and the run: when a tab that sends it was last heard of
+const ALIVE_SECONDS = 20;
 const MOST_REMEMBERED = 20;
 const PACE_SECONDS = 10;
-const BEAT_SECONDS = 15;
+const [LONGEST_BEAT, BEATS_PER_LEASE] = [15, 4];
 const running = new Map(); // run → what is known of its upload
+let beatSeconds = LONGEST_BEAT;
 
 /** Bounds of a body; kept with the upload, because other bounds would be other cuts. */
 export function boundsFor(about) {
@@ -18,7 +21,9 @@ export const uploadOf = (run) => running.get(run) ?? null;
 
 /** `tables`: {name: [{file, path}]}, in the order in which tables are sent. */
 export function begin(run, label, tables, bounds) {
-  remember({ run, label, at: Date.now(), bounds, files: identity(tables) });
+  running.get(run)?.stop();
+  remember({ run, label, at: Date.now(), bounds, files: identity(tables), owner: owner() });
+  showAlive(run);
   const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
   const upload = {
     run,
@@ -34,11 +39,13 @@ export function begin(run, label, tables, bounds) {
 
   function end(state, error = null) {
     worker.terminate();
+    localStorage.removeItem(ALIVE_KEY + run);
     Object.assign(upload, { state, error, trouble: null });
     tell(run);
   }
 
   worker.addEventListener("message", ({ data }) => {
+    if (data.kind === "alive") return showAlive(run);
     if (data.kind === "progress") progress(upload, data.figures);
     else if (data.kind === "trouble") upload.trouble = data.text;
     else if (data.kind === "done") end("sent");
@@ -49,7 +56,7 @@ export function begin(run, label, tables, bounds) {
   const files = Object.fromEntries(
     Object.entries(tables).map(([table, own]) => [table, own.map(({ file }) => file)]),
   );
-  worker.postMessage({ run, tables: files, bounds, token: token() });
+  worker.postMessage({ run, tables: files, bounds, beatSeconds, token: token() });
   return upload;
 }
 
@@ -76,11 +83,33 @@ async function tell(run) {
   document.dispatchEvent(new CustomEvent("upload", { detail: run }));
 }
 
+const isSending = ({ state }) => state === "sending";
+
 addEventListener("beforeunload", (event) => {
-  if ([...running.values()].some(({ state }) => state === "sending")) event.preventDefault();
+  if ([...running.values()].some(isSending)) event.preventDefault();
+});
+
+addEventListener("pagehide", () => {
+  for (const { run } of [...running.values()].filter(isSending)) localStorage.removeItem(ALIVE_KEY + run);
 });
 
 // -- what is kept for the next time that the same files are dropped
+
+/** Tells uploads of one token from those of another; so short that it tells nothing of the token. */
+function owner() {
+  const letters = [...(token() ?? "")];
+  return letters.reduce((sum, letter) => (Math.imul(sum, 31) + letter.codePointAt(0)) & 0xffff, 0);
+}
+
+/** For other tabs: what they remember too is not interrupted. */
+function showAlive(run) {
+  localStorage.setItem(ALIVE_KEY + run, Date.now());
+}
+
+const isAlive = (run) => Date.now() - Number(localStorage.getItem(ALIVE_KEY + run)) < ALIVE_SECONDS * 1000;
+
+/** Begun here, and no tab is sending it. */
+export const isInterrupted = (run) => remembered().some((upload) => upload.run === run) && !isAlive(run);
 
 /** Files are the same if table, name, size and time are. */
 function identity(tables) {
@@ -89,24 +118,21 @@ function identity(tables) {
   );
 }
 
-export const remembered = () => JSON.parse(localStorage.getItem(KEY) ?? "[]");
+const kept = () => JSON.parse(localStorage.getItem(KEY) ?? "[]");
+const keep = (uploads) => localStorage.setItem(KEY, JSON.stringify(uploads.slice(0, MOST_REMEMBERED)));
+const remembered = () => kept().filter((upload) => upload.owner === owner());
+const forget = (run) => keep(kept().filter((upload) => upload.run !== run));
+const remember = (upload) => keep([upload, ...kept().filter(({ run }) => run !== upload.run)]);
 
-export function forget(run) {
-  localStorage.setItem(KEY, JSON.stringify(remembered().filter((upload) => upload.run !== run)));
-}
-
-function remember(upload) {
-  const others = remembered().filter(({ run }) => run !== upload.run);
-  localStorage.setItem(KEY, JSON.stringify([upload, ...others].slice(0, MOST_REMEMBERED)));
-}
-
-export function begunBefore(tables) {
-  const files = JSON.stringify(identity(tables));
-  return remembered().filter((upload) => JSON.stringify(upload.files) === files);
+/** Those that wait for their files; of these files, if some are given. */
+export async function interrupted(tables = null) {
+  const files = tables && JSON.stringify(identity(tables));
+  const found = remembered().filter((upload) => !files || JSON.stringify(upload.files) === files);
+  return (await stillOpen(found)).filter(({ run }) => isInterrupted(run));
 }
 
 /** Those that the gateway still waits for. Asking keeps their leases, while the person looks for the folder. */
-export async function stillOpen(uploads = remembered()) {
+async function stillOpen(uploads) {
   const open = [];
   for (const upload of uploads) {
     const status = await gateway
@@ -118,4 +144,8 @@ export async function stillOpen(uploads = remembered()) {
   return open;
 }
 
-setInterval(() => void stillOpen(), BEAT_SECONDS * 1000);
+/** Whichever page is shown. */
+export function keepLeases(leaseSeconds) {
+  beatSeconds = Math.min(LONGEST_BEAT, leaseSeconds / BEATS_PER_LEASE);
+  setInterval(() => void stillOpen(remembered()), beatSeconds * 1000);
+}

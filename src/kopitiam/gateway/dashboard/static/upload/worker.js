@@ -5,14 +5,15 @@ import { cuts, headerOf } from "./cut.js";
 
 const AT_ONCE = 4;
 const ROUNDS = 3; // of sending what END finds missing
-const BEAT_SECONDS = 15;
+const BODY_SECONDS = 600; // a few of them at once, over a slow line
+const ALIVE_SECONDS = 2;
 const [FIRST_PAUSE, LONGEST_PAUSE] = [0.2, 5];
 
 class Changed extends Error {}
 
 class Upload {
-  constructor({ run, tables, bounds, token }) {
-    Object.assign(this, { run, tables, bounds, place: `/runs/${run}`, troubled: 0 });
+  constructor({ run, tables, bounds, beatSeconds, token }) {
+    Object.assign(this, { run, tables, bounds, beatSeconds, place: `/runs/${run}`, troubled: 0 });
     this.gateway = new Gateway(() => token);
     this.figures = {
       done: 0,
@@ -26,7 +27,8 @@ class Upload {
   }
 
   async send() {
-    const beating = setInterval(() => this.gateway.get(this.place).catch(() => {}), BEAT_SECONDS * 1000);
+    const beating = setInterval(() => this.gateway.get(this.place).catch(() => {}), this.beatSeconds * 1000);
+    const living = setInterval(() => postMessage({ kind: "alive" }), ALIVE_SECONDS * 1000);
     try {
       const { state, tables, error } = await this.ask(() => this.gateway.get(this.place));
       if (["failed", "ended"].includes(state)) throw new Error(`the run is over: ${error ?? state}`);
@@ -36,6 +38,7 @@ class Upload {
       }
     } finally {
       clearInterval(beating);
+      clearInterval(living);
     }
   }
 
@@ -94,12 +97,16 @@ class Upload {
     const hint = new URLSearchParams({ file: `${table}/${file.name}`.slice(-200), line: cut.line });
     const path = `${this.place}/tables/${table}/chunks/${number}?${hint}`;
     try {
-      const response = await this.ask(() => this.gateway.call("PUT", path, { headers, content: body }));
-      return await response.json();
+      return await this.ask(() => this.put(path, headers, body));
     } catch (error) {
       if (error instanceof Refused && error.status === 409) throw this.changed(table, number);
       throw error;
     }
+  }
+
+  put(path, headers, content) {
+    const options = { headers, content, seconds: BODY_SECONDS };
+    return this.gateway.call("PUT", path, (response) => response.json(), options);
   }
 
   count(end, { rows, rejected, isResumed }, cut) {

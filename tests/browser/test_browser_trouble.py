@@ -1,0 +1,131 @@
+"""A gateway that is away, frozen or refuses, as whoever looks at the page sees it."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Route, expect
+from staging import shelve_answers
+from visits import Visit
+
+from acceptance.services import Service
+from made_answers import small_answers
+
+EVERYTHING = "**/*"
+LOADED = "file => performance.getEntriesByType('resource').some(({ name }) => name.endsWith(file))"
+BEYOND_PATIENCE_MS = 45_000
+
+
+@pytest.fixture
+def answered(service: Service) -> str:
+    return shelve_answers(service.home, "Answered", small_answers())
+
+
+@pytest.fixture
+def opened(service: Service) -> Iterator[str]:
+    """A run that waits for its chunks."""
+    run = service.http.post("/api/v1/runs", json={"label": "Waiting"}).json()["run"]
+    yield run
+    service.http.delete(f"/api/v1/runs/{run}")
+
+
+def refuse(route: Route) -> None:
+    route.abort("connectionrefused")
+
+
+@contextlib.contextmanager
+def frozen(service: Service) -> Iterator[None]:
+    assert service.process is not None
+    service.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        service.process.send_signal(signal.SIGCONT)
+
+
+def test_every_page_is_there_while_the_gateway_is_not(visit: Visit, context: BrowserContext) -> None:
+    visit.enter()
+    visit.page.wait_for_function(LOADED, arg="pages/fleet.js")
+    visit.expects_silence = True
+    context.route(EVERYTHING, refuse)
+    visit.page.get_by_role("link", name="Fleet").click()
+    expect(visit.page.get_by_role("heading", name="Fleet")).to_be_visible()
+    expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
+    context.unroute(EVERYTHING)
+    expect(visit.page.locator("#trouble")).to_be_hidden()
+    expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
+
+
+def test_a_page_that_did_not_come_is_shown_when_the_gateway_is_back(
+    visit: Visit, context: BrowserContext
+) -> None:
+    visit.expects_silence = True
+    for file in ("**/pages/fleet.js", "**/readyz"):
+        context.route(file, refuse)
+    visit.enter("#/fleet")
+    expect(visit.page.get_by_role("heading", name="This did not work")).to_be_visible()
+    expect(visit.page.locator("#trouble")).to_be_visible()
+    for file in ("**/pages/fleet.js", "**/readyz"):
+        context.unroute(file)
+    expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
+
+
+def test_a_chart_whose_files_did_not_come_is_drawn_when_they_do(
+    visit: Visit, context: BrowserContext, answered: str
+) -> None:
+    visit.expects_silence = True
+    context.route("**/vega-lite.min.js", refuse)
+    visit.enter(f"#/runs/{answered}")
+    expect(visit.page.locator("#chart-q3")).to_contain_text("vega-lite.min.js did not come")
+    context.unroute("**/vega-lite.min.js")
+    expect(visit.page.locator("#chart-q3 svg")).to_be_visible()
+
+
+def test_a_gateway_behind_a_proxy_that_cannot_reach_it_is_told_as_away(
+    visit: Visit, context: BrowserContext
+) -> None:
+    visit.enter()
+    visit.expects_silence = True
+    context.route(EVERYTHING, lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
+    expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
+    context.unroute(EVERYTHING)
+    expect(visit.page.locator("#trouble")).to_be_hidden()
+
+
+def test_a_gateway_that_is_frozen_is_told_as_away(visit: Visit, service: Service, opened: str) -> None:
+    visit.expects_silence = True
+    visit.page.clock.install()
+    visit.enter(f"#/runs/{opened}")
+    expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
+    with frozen(service):
+        visit.page.clock.fast_forward(BEYOND_PATIENCE_MS)
+        expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
+    expect(visit.page.locator("#trouble")).to_be_hidden()
+
+
+def test_a_run_that_cannot_be_ended_says_why(visit: Visit, opened: str) -> None:
+    visit.expects_silence = True
+    visit.enter(f"#/runs/{opened}")
+    expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
+    problem = {"error": "internal", "message": "the disk is full"}
+    visit.page.route(f"**/runs/{opened}", lambda route: route.fulfill(status=500, json=problem))
+    visit.page.get_by_role("button", name="End this run").click()
+    visit.page.get_by_role("button", name="End it").click()
+    expect(visit.page.get_by_role("alert").filter(has_text="could not be ended")).to_contain_text(
+        "disk is full"
+    )
+    expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
+
+
+def test_a_file_that_did_not_come_is_told_until_it_comes(visit: Visit, answered: str) -> None:
+    visit.expects_silence = True
+    visit.enter(f"#/runs/{answered}")
+    flaw = visit.page.get_by_role("status").filter(has_text="did not come")
+    take = visit.page.locator("#q3").get_by_role("button", name="Parquet")
+    visit.page.route("**/results/3.parquet", refuse)
+    take.click()
+    expect(flaw).to_contain_text("results_query_3.parquet")
+    visit.page.unroute("**/results/3.parquet")
+    assert visit.saved(take.click)[:4] == b"PAR1"
+    expect(flaw).to_have_count(0)

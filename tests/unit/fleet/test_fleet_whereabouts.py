@@ -1,0 +1,21 @@
+"""What monitors are told of the fleet's services."""
+
+import os
+
+from kopitiam.contracts.config import NodesSection, Settings
+from kopitiam.fleet.home import FleetHome
+from kopitiam.fleet.records import write_record
+from kopitiam.fleet.services.addresses import write_url
+from kopitiam.fleet_nodes import whereabouts
+from kopitiam.supervision.services import Whereabouts
+
+
+def test_a_service_is_found_by_its_record_and_shown_without_its_credentials(
+    settings: Settings, home: FleetHome
+) -> None:
+    settings = settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))})
+    home.make()
+    write_url(home.service("rabbitmq"), "amqp://kopitiam:secret@127.0.0.1:1")
+    assert whereabouts(settings, "rabbitmq") is None, "it was stopped, or never started"
+    write_record(home, "rabbitmq", "service", os.getpid(), ["rabbitmq"])
+    assert whereabouts(settings, "rabbitmq") == Whereabouts(os.getpid(), "amqp://127.0.0.1:1")

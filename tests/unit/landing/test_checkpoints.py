@@ -1,0 +1,45 @@
+"""Names of checkpoints: one for each pipeline, life and set of shards, and never too long."""
+
+from pathlib import Path
+
+from kopitiam.contracts.config import MOST_SHARDS
+from kopitiam.fleet_nodes import _checkpoint
+from kopitiam.landing.layout import Home
+
+LONGEST_NAME = "p" * 63
+LONGEST_EPOCH = 10**9
+
+
+def names(*shards: range | list[int]) -> set[str]:
+    return {Home(Path()).checkpoint("pipeline-1", each).name for each in shards}
+
+
+def test_few_shards_are_named_one_by_one():
+    assert names(range(3)) == {"pipeline-1-0-1-2"}
+
+
+def test_many_shards_have_a_name_that_a_file_system_takes(tmp_path: Path):
+    checkpoint = Home(tmp_path).checkpoint(f"{LONGEST_NAME}.{LONGEST_EPOCH}", range(MOST_SHARDS))
+    checkpoint.mkdir(parents=True)
+    longest_list = Home(tmp_path).checkpoint(f"{LONGEST_NAME}.{LONGEST_EPOCH}", [1000] * 25)
+    longest_list.mkdir()
+
+
+def test_another_set_of_many_shards_has_another_name():
+    all_of_them = list(range(MOST_SHARDS))
+    assert len(names(all_of_them, all_of_them[1:], [0, *all_of_them[2:]])) == 3
+
+
+def test_a_new_life_removes_the_checkpoints_of_its_own_earlier_ones_only(tmp_path: Path):
+    def begin(name: str, epoch: int) -> Path:
+        checkpoint = _checkpoint(tmp_path, (0, 1), name, epoch)
+        checkpoint.mkdir(parents=True)
+        return checkpoint
+
+    others = [begin("pipeline-1", 3), begin("pipeline-10", 1), begin("pipeline-1-b", 1)]
+    earlier = begin("pipeline", 1)
+
+    mine = begin("pipeline", 2)
+
+    assert set(mine.parent.iterdir()) == {mine, *others}
+    assert not earlier.exists()

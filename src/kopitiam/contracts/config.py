@@ -104,7 +104,7 @@ class GatewaySection(_Section):
     max_chunk_rows: int = Field(1 << 20, gt=0)
     max_bodies: int = Field(16, gt=0)  # chunks that are received or checked at once
     max_open_runs: int = Field(1000, gt=0)  # of one owner
-    max_requests_per_second: int = Field(200, ge=0)  # likewise, after a burst of five times that; 0: any
+    max_requests_per_second: int = Field(1000, ge=0)  # likewise, after a burst of five times that; 0: any
     idle_seconds: float = Field(30, gt=0)  # a body may pause this long
     keep_results_hours: float = Field(24, gt=0)
 

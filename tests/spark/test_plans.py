@@ -178,4 +178,4 @@ def test_no_row_of_the_data_passes_through_python_and_no_csv_is_parsed_by_spark(
         assert not re.search(r"python|pandas|mapinarrow|scan csv", query.plan, re.IGNORECASE)
     logs = [query for query in executed.batch if not query.is_write]
     assert any("MicroBatchScan" in query.plan for query in logs)
-    assert all(re.search(r"Output \[9\]: \[shard#\d+, after#", query.plan) for query in logs)
+    assert all(re.search(r"Output \[9\]: \[lane#\d+, after#", query.plan) for query in logs)

@@ -69,6 +69,8 @@ _COMPILE_LATER = (
 )
 _MOST_MEMORY_MB = 4096
 _KILL_AGAIN_SECONDS = 0.05
+_DYING_SECONDS = 2.0  # after a SIGKILL
+_LOOK_SECONDS = 0.005
 _TAKE_LEAVE_SECONDS = 2.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
@@ -181,12 +183,26 @@ def _stop(spark: SparkSession) -> None:
 
 
 def _kill(workspace: Path) -> None:
-    """The JVM is known by its scratch folder, since it may not have reported for work yet."""
+    """The JVM is known by its scratch folder, since it may not have reported for work yet. When it is gone,
+    nobody writes there any more."""
+    killed = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if any(str(workspace) in argument for argument in child.cmdline()):
-                child.kill()  # and not waited for: pyspark wants to see how its process ended
+                child.kill()
+                killed.append(child)
+    deadline = time.monotonic() + _DYING_SECONDS
+    while any(map(_is_dying, killed)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+
+
+def _is_dying(process: psutil.Process) -> bool:
+    """Looked at, and not waited for: pyspark wants to see how its process ended."""
+    try:
+        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """What has become of processes that a test has seen."""
 
+import signal
+
 import psutil
 
 
@@ -9,3 +11,9 @@ def is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def hear_interrupts() -> None:
+    """In a child before its program begins: a suite that runs in the background ignores SIGINT, and its
+    children would too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -136,7 +136,7 @@ def test_a_run_is_listed_looked_at_fetched_and_cancelled_by_command(
     assert kopi("results", opened, *at).code == 1
     assert kopi("cancel", opened, *at).code == 0
     assert json.loads(kopi("status", opened, *at, "--json").stdout)["state"] == "ended"
-    assert kopi("status", "0123456789abcdef", *at).code == 1
+    assert kopi("status", "0123456789abcdef", *at).code == 2
     assert kopi("status", run, "--server", "http://127.0.0.1:9", "--patience", "0").code == 3
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from processes import is_alive
+from processes import hear_interrupts, is_alive
 
 KOPI = Path(sys.executable).with_name("kopi")
 START_SECONDS = 120
@@ -32,8 +32,7 @@ class Analysis:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # A suite that runs in the background ignores SIGINT, and its children would too.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=hear_interrupts,  # noqa: PLW1509
         )
 
     def wait_until(self, is_there):

@@ -29,6 +29,7 @@ from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.nodes import open_fleet
 from kopitiam.fleet.services import service_settings
 from kopitiam.registry.registry import Registry, connect_registry
+from processes import hear_interrupts
 
 KOPI = Path(sys.executable).with_name("kopi")
 BEAT_SECONDS, TIMEOUT_SECONDS = 1, 6
@@ -284,6 +285,7 @@ class Fleet:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hear_interrupts,  # noqa: PLW1509
         )
 
     def _rewrite(self, text: str) -> None:

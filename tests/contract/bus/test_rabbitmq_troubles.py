@@ -200,7 +200,7 @@ def test_a_queue_that_was_deleted_is_made_again_by_who_consumes(rabbit_node, raw
     bus.consume("work", inbox)
     raw_channel.queue_delete(f"{fleet}.work")
     retry(lambda: raw_channel.connection.channel().queue_declare(f"{fleet}.work", passive=True))
-    bus.send("work", letter(1))
+    retry(lambda: bus.send("work", letter(1)))  # a queue that has just been made may not be ready
     assert inbox.wait_for(1) == [1]
 
 

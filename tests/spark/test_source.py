@@ -14,7 +14,14 @@ from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.lanes import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.questions import Questions
-from kopitiam.pipeline.source import NAME, ChunkLogReader, Descriptors, LogBounds, chunk_log
+from kopitiam.pipeline.source import (
+    BESIDE_CHUNKS,
+    NAME,
+    ChunkLogReader,
+    Descriptors,
+    LogBounds,
+    chunk_log,
+)
 from kopitiam.registry import open_registry
 from kopitiam.registry.registry import connect_registry
 
@@ -153,6 +160,17 @@ def test_a_small_run_passes_a_large_one_which_goes_on_all_the_while(log):
     assert runs[:2] == [[small] * 4 + [large] * 4, [small] * 2 + [large] * 6]
     assert [len(batch.chunks) for batch in found] == [8] * 5 + [6]
     assert sorted(number for batch in found[2:] for number in numbers(batch)) == list(range(42, 72))
+
+
+def test_beside_a_small_run_a_batch_is_small_and_a_large_one_alone_has_it_all(log):
+    large = log.add(2 * EXPRESS_CHUNKS)
+    (alone,) = batches(log, log.reader(max_chunks=100))
+    assert len(alone.chunks) == 2 * EXPRESS_CHUNKS
+    log.grow(large, range(2 * EXPRESS_CHUNKS, 3 * EXPRESS_CHUNKS))
+    small = log.add(2)
+    first, second = batches(log, log.reader(max_chunks=100))
+    assert [chunk.run for chunk in first.chunks] == [small] * 2 + [large] * BESIDE_CHUNKS
+    assert [chunk.run for chunk in second.chunks] == [large] * (EXPRESS_CHUNKS - BESIDE_CHUNKS)
 
 
 @pytest.mark.parametrize("bounds", [{"max_chunks": 1}, {"max_bytes": 1}])

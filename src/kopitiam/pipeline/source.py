@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kopitiam.registry.port import RegistryPort
 
 NAME = "chunk_log"
+BESIDE_CHUNKS = 16  # of the slow lane at least, beside whatever comes by express
 # The span comes with every row, and in a row of its own: a batch of forgotten runs has nothing else.
 SCHEMA = "lane INT, after LONG, upto LONG, sequence LONG, run STRING, table STRING, number LONG, rows LONG, bytes LONG"  # noqa: E501
 
@@ -54,6 +55,9 @@ class Room:
 
     def half(self, rounding: int) -> "Room":
         return Room((self.chunks + rounding) // 2, (self.bytes + rounding) // 2)
+
+    def at_most(self, chunks: int) -> "Room":
+        return Room(min(self.chunks, chunks), self.bytes)
 
     def without(self, taken: list[LogEntry]) -> "Room":
         return Room(self.chunks - len(taken), self.bytes - sum(chunk.bytes for chunk in taken))
@@ -137,13 +141,18 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _heads(self, start: Offset, shard: int) -> Offset:
         """Half of the room is for each lane, and what one leaves of its half is for the other. The odd place
-        goes to them in turn."""
+        goes to them in turn. A run that is not in the slow lane need not wait for a large batch either."""
         express, slow = str(shard), str(slow_lane(shard))
         room = self._bounds.of_one_shard
         head = self._head(start, express, room.half(rounding=(start[express] + start[slow]) % 2))
-        slow_head = self._head(start, slow, room.without(self._taken(express, start, head)))
-        head = self._head(start, express, room.without(self._taken(slow, start, slow_head)))
-        return {express: head, slow: slow_head}
+        taken = self._taken(express, start, head)
+        rest = room.without(taken)
+        slow_head = self._head(start, slow, rest)
+        beside = self._taken(slow, start, slow_head)
+        if {chunk.run for chunk in taken} - {chunk.run for chunk in beside}:
+            slow_head = self._head(start, slow, rest.at_most(max(len(taken), BESIDE_CHUNKS)))
+            beside = self._taken(slow, start, slow_head)
+        return {express: self._head(start, express, room.without(beside)), slow: slow_head}
 
     def _head(self, start: Offset, lane: str, room: Room) -> int:
         after = start[lane]

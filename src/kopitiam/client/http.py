@@ -26,6 +26,7 @@ from kopitiam.contracts.errors import ConfigError, InputError, ServiceError, Una
 PATIENCE_SECONDS = 120.0
 CONNECTIONS = 4
 _CONNECT_SECONDS = 5.0
+_LEAST_SECONDS = 1.0
 _ANSWER_SECONDS = 60.0
 _KEEP_ALIVE_SECONDS = 4.0  # below the 5 s after which common servers hang up, so as not to meet that
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -192,6 +193,8 @@ def _pauses() -> Iterator[float]:
 
 
 def _timeout(left: float) -> httpx.Timeout:
+    """One try is always a fair one, also for who has no patience."""
+    left = max(left, _LEAST_SECONDS)
     return httpx.Timeout(min(_ANSWER_SECONDS, left), connect=min(_CONNECT_SECONDS, left), pool=None)
 
 

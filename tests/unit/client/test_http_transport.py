@@ -1,5 +1,6 @@
 """One call over a real socket: what is tried again, for how long, and what the rest becomes."""
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,11 @@ def test_patience_ends_within_its_bound(gateway: TinyGateway, transport: Transpo
     ):
         transport.call("GET", LIST)
     assert time.now <= 120
+
+
+def test_who_has_no_patience_still_has_a_try(gateway: TinyGateway) -> None:
+    with contextlib.closing(Transport(gateway.url, TOKEN, patience_seconds=0)) as hasty:
+        assert hasty.call("GET", LIST).status_code == 200
 
 
 def test_a_retry_after_beyond_the_patience_is_not_waited_for(

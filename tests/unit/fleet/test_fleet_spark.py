@@ -242,13 +242,16 @@ def test_cores_that_come_free_in_time_are_waited_for(cluster, monkeypatch):
     monkeypatch.setattr(SparkMaster, "free_cores", lambda _: next(looks))
     monkeypatch.setattr(soundness, "_LOOK_SECONDS", 0)
     require_cores_for(("p-2",), service_settings(cluster), patience_seconds=60)
+    assert next(looks, None) is None, "it looked until there was one"
 
 
 @pytest.mark.usefixtures("known")
 def test_cores_of_another_spark_are_none_of_our_business(cluster, monkeypatch):
-    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: 0)
+    looks = []
+    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: looks.append(0) or 0)
     elsewhere = cluster.model_copy(update={"spark": SparkSection(master="spark://elsewhere:7077")})
     require_cores_for(("p-2",), service_settings(elsewhere), patience_seconds=0)
+    assert looks == []
 
 
 @contextlib.contextmanager

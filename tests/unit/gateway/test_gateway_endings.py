@@ -45,9 +45,11 @@ def test_nothing_is_kept_of_those_who_have_gone() -> None:
 
 def test_a_loop_that_has_closed_is_no_trouble() -> None:
     endings = Endings()
+    waiting = endings.awaited("a")
 
     async def leave_behind() -> None:
-        endings.awaited("a").__enter__()
+        waiting.__enter__()
 
     asyncio.run(leave_behind())
+    assert endings._waiting["a"], "it did not leave as it should"
     endings.hear(end_of("a"))

@@ -23,6 +23,7 @@ def test_many_shards_have_a_name_that_a_file_system_takes(tmp_path: Path):
     checkpoint.mkdir(parents=True)
     longest_list = Home(tmp_path).checkpoint(f"{LONGEST_NAME}.{LONGEST_EPOCH}", [1000] * 25)
     longest_list.mkdir()
+    assert {path.name for path in checkpoint.parent.iterdir()} == {checkpoint.name, longest_list.name}
 
 
 def test_another_set_of_many_shards_has_another_name():

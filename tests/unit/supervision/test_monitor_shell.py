@@ -477,6 +477,7 @@ def test_a_member_survives_what_nobody_expected(
     member.start()
     until(lambda: lives.beats() > 2)
     member.leave()
+    assert (len(failures), lives.lost) == (3, [])
 
 
 def test_a_member_does_not_wait_for_ever_to_say_goodbye(

@@ -4,7 +4,7 @@ SCALE ?= 0.1
 SLOW := tests/spark tests/browser tests/acceptance tests/chaos tests/gateway tests/contract
 PYTEST := $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
-.PHONY: help setup demo test test-full check bench screenshots charts format clean lock
+.PHONY: help setup demo test test-full check reliability bench screenshots charts format clean lock
 
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ check: .venv/ready-dev  ## Lint, types, import rules, unit tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) tests/unit
+
+reliability: .venv/ready-dev  ## Run faults against the real product, write docs/reliability.md; FAULTS="--only NAME"
+	PYTHONPATH=tests:tests/acceptance:tests/chaos $(BIN)/python -m tools.reliability $(FAULTS)
 
 bench: .venv/ready-dev  ## Ratios against other engines; SCALE=1 for the full size
 	$(BIN)/kopi bench --scale $(SCALE)

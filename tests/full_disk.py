@@ -13,9 +13,9 @@ ROOM_BYTES = 8 << 20
 
 
 @contextmanager
-def mounted(folder: Path) -> Iterator[Path]:
+def mounted(folder: Path, room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "kopitiam-test", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={room_bytes}", "kopitiam-test", str(folder)]
     try:
         mounting = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.config import StorageSection
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 90
 KEY, SECRET = "a-key", "a-secret"
 
 

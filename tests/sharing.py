@@ -7,6 +7,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _SHARE = {"browser", "spark"}
 _FLEET = "the fleet"
+_CHAOS = "chaos/test_kopi_chaos.py"
 
 
 class ByWhatIsShared(LoadScopeScheduling):
@@ -15,13 +16,14 @@ class ByWhatIsShared(LoadScopeScheduling):
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The fleet takes longest, and waits more than it works: the other worker has the cores meanwhile."""
-    items.sort(key=lambda item: _shared_by(item.nodeid) != _FLEET)
+    """The fleet takes longest, and waits more than it works: the other worker has the cores meanwhile. `kopi
+    chaos` comes first there, because another module ends with a fleet that was taken down."""
+    items.sort(key=lambda item: (_shared_by(item.nodeid) != _FLEET, _CHAOS not in item.nodeid))
 
 
 def _shared_by(nodeid: str) -> str:
     file = PurePosixPath(nodeid.partition("::")[0])
     folder = file.parent.name
-    if folder == "chaos" and file.name.startswith("test_fleet_"):
+    if folder == "chaos" and file.name.startswith(("test_fleet_", "test_kopi_chaos")):
         return _FLEET
     return folder if folder in _SHARE else str(file)

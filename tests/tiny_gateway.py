@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from kopitiam.contracts.runs import gaps, new_run_id
 from kopitiam.contracts.tables import TABLES
 from kopitiam.results.summary import RowCount, Summary
 from spans import spans
+from waiting import PATIENCE_SECONDS
 
 FIRST_RUN = "0123456789abcdef"
 _CHUNK = re.compile(r"/api/v1/runs/([a-z0-9]+)/tables/(\w+)/(chunks|rejected|end)(?:/(\d+))?")
@@ -289,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._store(name, table, int(number), body)
 
     def _store(self, name: str, table: TinyTable, number: int, body: bytes) -> tuple[int, bytes]:
-        assert self.tiny.open_gate.wait(10)
+        assert self.tiny.open_gate.wait(PATIENCE_SECONDS)
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         if self.headers.get("Content-Type") != PARQUET:
             raise RefusedError(415, "unsupported", "want Parquet")
@@ -334,13 +334,6 @@ def serving(token: str | None = None) -> Iterator[TinyGateway]:
         yield gateway
     finally:
         gateway.stop()
-
-
-def eventually(is_so: Callable[[], bool], seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    return is_so()
 
 
 def _result(run: TinyRun, file: str) -> bytes:

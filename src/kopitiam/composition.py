@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
+from kopitiam.contracts.health import Health
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.worker import PipelineNode
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.registry_address import RegistryAddress
 from kopitiam.storage.open import hadoop_conf, open_storage
+from kopitiam.working import LEAST_BOUND_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +27,7 @@ class Workplace:
     session: "Future[SparkSession]"
     scratch: Path
     checkpoint: Path
+    health: Health = field(default_factory=Health)
 
 
 def pipeline_node(
@@ -49,4 +52,6 @@ def pipeline_node(
         checkpoint=workplace.checkpoint,
         bounds=LogBounds(tuple(shards), limits.max_chunks_per_batch, limits.max_bytes_per_batch),
         fence=fence,
+        health=workplace.health,
+        answer_seconds=max(LEAST_BOUND_SECONDS, settings.monitor.timeout_seconds),
     )

@@ -16,18 +16,16 @@ from kopitiam.service import service
 from kopitiam.storage.open import passing_storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from kopitiam.pipeline.session import SparkEngine
 
 
 @contextlib.contextmanager
-def private_service(
-    settings: Settings, session: "Future[SparkSession]", home: Path, scratch: Path
-) -> Iterator[Client]:
+def private_service(settings: Settings, engine: "SparkEngine", home: Path, scratch: Path) -> Iterator[Client]:
     token = secrets.token_urlsafe()
     private = settings.privately(home, token)
     with (
         passing_storage(private),
-        service(private, session, scratch) as served,
+        service(private, engine, scratch, is_patient=False) as served,
         Client(served.url, token) as client,
     ):
         served.trouble.add_done_callback(lambda trouble: _give_up(served.registry, trouble))

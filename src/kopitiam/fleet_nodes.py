@@ -2,11 +2,12 @@
 
 import contextlib
 import functools
+import logging
 import os
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,24 +18,32 @@ import psutil
 from kopitiam.bus.open import open_bus
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
-from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError, UserError
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.fleet.home import FleetHome
+from kopitiam.fleet.logs import keep_small
 from kopitiam.fleet.readiness import ready_mark
 from kopitiam.fleet.records import read_record
 from kopitiam.fleet.roster import Roster
 from kopitiam.fleet.services import find_service
 from kopitiam.fleet.services.addresses import without_credentials
+from kopitiam.landing.kept_logs import KeptLogs
 from kopitiam.landing.layout import Home
 from kopitiam.landing.ownership import shared
-from kopitiam.registry.port import RegistryPort
+from kopitiam.landing.recognition import Premises
+from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.registry.registry import open_registry
+from kopitiam.storage.open import open_storage
 from kopitiam.supervision.membership import Membership, Place
 from kopitiam.supervision.services import ServiceWatch, Whereabouts
-from kopitiam.working import fail, working
+from kopitiam.working import LEAST_BOUND_SECONDS, Pulse, fail, working
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from kopitiam.pipeline.session import SparkEngine
+
+
+_log = logging.getLogger(__name__)
+_LEAVING_SECONDS = 9.0  # a node is gone within ten
 
 
 @dataclass(frozen=True)
@@ -60,12 +69,15 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
     trouble = Future[None]()
     with (
         shared(settings.home),
-        contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry,
+        _small_logs(settings),
+        contextlib.closing(open_registry(settings.registry.url, settings.home, is_checked=True)) as registry,
         contextlib.closing(open_bus(settings.bus.url)) as bus,
         _port(settings, kind) as port,
     ):
+        storage = None if kind == "monitor" else open_storage(settings)  # monitors need not see it
+        Premises(settings.home, storage, settings.storage.url).recognize(registry)
         place = Place(name, kind, registry, bus, settings.monitor)
-        membership = Membership(place, functools.partial(fail, trouble))
+        membership = Membership(place, functools.partial(_lose, trouble))
         try:
             yield Member(settings, registry, bus, membership, trouble, port)
         except Exception:
@@ -75,6 +87,27 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
             membership.leave()
             raise
         membership.leave()
+
+
+def _lose(trouble: "Future[None]", error: KopitiamError) -> None:
+    """The node leaves. What stands still may keep it from that: then it ends without a goodbye, and whatever
+    is left of it ends when it is started again."""
+    fail(trouble, error)
+    leaving = threading.Timer(_LEAVING_SECONDS, os._exit, [error.exit_code])
+    leaving.daemon = True
+    leaving.start()
+
+
+@contextlib.contextmanager
+def _small_logs(settings: Settings) -> Iterator[None]:
+    """While the block lasts, no log of this fleet grows without end."""
+    stopping, logs = threading.Event(), FleetHome(settings.home).logs
+    arguments = (logs, settings.log_bytes, stopping)
+    threading.Thread(target=keep_small, args=arguments, name="logs", daemon=True).start()
+    try:
+        yield
+    finally:
+        stopping.set()
 
 
 @contextlib.contextmanager
@@ -97,31 +130,48 @@ def run_gateway(node: Member) -> None:
 
     gateway = open_gateway(node.membership.fence, node.settings, node.registry, node.bus)
     stopping = threading.Event()
+    is_over = functools.partial(fail, node.trouble, ServiceError("the gateway's server has ended"))
+    bound_seconds = max(LEAST_BOUND_SECONDS, node.settings.monitor.timeout_seconds)
+    pulses: list[Pulse] = []
+
+    def beating(ask: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        pulses.append(Pulse(ask, bound_seconds))
+        return pulses[0].beating()
+
+    def vouch() -> str | None:
+        return f"its server has answered nothing for {bound_seconds:.0f} s" if pulses[0].is_silent else None
+
     try:
         tidying = functools.partial(keep_tidy, gateway, stopping)
         with (
             working(tidying, stop=[stopping.set], trouble=node.trouble),
-            serving(gateway, node.port) as url,
+            serving(gateway, node.port, on_ended=is_over, pulse=beating) as url,
         ):
-            node.membership.start(url)
+            node.membership.start(url, vouch)
             node.trouble.result()
     finally:
         close_gateway(gateway)
 
 
-def run_pipeline(
-    node: Member, shards: tuple[int, ...], session: "Future[SparkSession]", scratch: Path
-) -> None:
+def run_pipeline(node: Member, shards: tuple[int, ...], engine: "SparkEngine", scratch: Path) -> None:
     from kopitiam.composition import Workplace, pipeline_node  # noqa: PLC0415
     from kopitiam.pipeline.executors import LOST_SECONDS, is_cluster, patience_with, watch_over  # noqa: PLC0415
     from kopitiam.pipeline.worker import Worker  # noqa: PLC0415
 
-    fence = node.membership.fence
-    workplace = Workplace(session, scratch, _checkpoint(node.settings.home, shards, fence.name, fence.epoch))
+    fence, session = node.membership.fence, engine.session
+    workplace = Workplace(session, scratch, _checkpoint(node.settings.home, shards, fence))
     made = pipeline_node(node.settings, shards, node.registry, node.bus, fence=fence, workplace=workplace)
     worker = Worker(made)
+
+    def vouch() -> str | None:
+        """A process that does not answer is killed at once: or those who wait for it could not leave."""
+        if reason := worker.vouch():
+            worker.blame(reason)
+            engine.kill()
+        return reason
+
     with working(worker.work, stop=[worker.stop], trouble=node.trouble):
-        node.membership.start()
+        node.membership.start(vouch=vouch)
         spark = session.result()
         wait([worker.ready, node.trouble], return_when=FIRST_COMPLETED)
         if worker.ready.done():
@@ -151,7 +201,7 @@ def run_monitor(node: Member, config: Path | None) -> None:
     )
     monitor = Monitor(Watch(place, roster.nodes, pace, node.registry, node.bus, reviver.revive, services))
     with working(monitor.run, stop=[monitor.stop, reviver.close], trouble=node.trouble):
-        node.membership.start()
+        node.membership.start(vouch=monitor.vouch)
         node.trouble.result()
 
 
@@ -166,15 +216,23 @@ def whereabouts(settings: Settings, name: str) -> Whereabouts | None:
 
 @contextlib.contextmanager
 def own_scratch(home: Path, name: str) -> Iterator[Path]:
-    """A folder of this process alone; those of lives that are gone are removed."""
-    scratch = ready_mark(home, name, os.getpid()).parent
+    """A folder of this process alone; those of lives that are gone are removed, but for what Spark said."""
+    scratch, logs = ready_mark(home, name, os.getpid()).parent, KeptLogs(home / "logs", name)
     scratch.parent.mkdir(parents=True, exist_ok=True)
     for left in scratch.parent.iterdir():
         if not (left.name.isdigit() and psutil.pid_exists(int(left.name))):
+            if kept := logs.keep(left):
+                _log.warning("a life before this one ended badly; what Spark said is kept in %s", kept)
             shutil.rmtree(left, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
     try:
         yield scratch
+    except UserError:  # refused at the start: no trouble of Spark's
+        raise
+    except Exception:
+        if kept := logs.keep(scratch):
+            _log.error("what Spark said is kept in %s", kept)
+        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -191,9 +249,10 @@ def take_cores_over(scratch: Path) -> None:
                     child.kill()
 
 
-def _checkpoint(home: Path, shards: tuple[int, ...], name: str, epoch: int) -> Path:
+def _checkpoint(home: Path, shards: tuple[int, ...], fence: Fence) -> Path:
     """One for each life: a frozen one may still write to its own. The registry knows where to go on."""
-    mine = Home(home).checkpoint(f"{name}.{epoch}", shards)  # no name has a dot in it
-    for old in mine.parent.glob(f"{name}.*"):
+    life = f"{fence.name}.{fence.epoch}-{fence.holder[:8]}"  # no name has a dot in it
+    mine = Home(home).checkpoint(life, shards)
+    for old in mine.parent.glob(f"{fence.name}.*"):
         shutil.rmtree(old, ignore_errors=True)
     return mine

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry.registry import connect_registry
 from trees import paths_below
+from waiting import eventually as until  # its tests take it from here
 
 KOPI = Path(sys.executable).with_name("kopi")
 # Taken before a Spark session in this process may choose a Java. Settings of the caller stay out.
@@ -31,17 +31,10 @@ SMALL_BATCHES = {
     "KOPI_PIPELINE__MAX_CHUNKS_PER_BATCH": str(CHUNKS_PER_BATCH),
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
 }
-READY_SECONDS = 60
-ANSWER_SECONDS = 240
-TIDY_SECONDS = 20
-END_SECONDS = 30
-
-
-def until(is_so: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
+READY_SECONDS = 180
+ANSWER_SECONDS = 480
+TIDY_SECONDS = 90
+END_SECONDS = 60
 
 
 class Service:

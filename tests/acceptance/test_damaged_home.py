@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,7 @@ from sales import FolderClient, Sales, Upload, answers_in, make_sales, stages_of
 from services import (
     ANSWER_SECONDS,
     ENVIRONMENT,
+    READY_SECONDS,
     SHARDS,
     SMALL_BATCHES,
     TIDY_SECONDS,
@@ -169,7 +171,7 @@ def test_a_ruined_checkpoint_is_made_anew_from_the_registry(
 
 
 def test_a_registry_brought_back_from_a_back_up_takes_again_what_it_does_not_know(
-    service: Service, sales: Sales, tmp_path: Path
+    service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
     service.start()
     upload = Upload(service, tmp_path / "sent")
@@ -179,10 +181,17 @@ def test_a_registry_brought_back_from_a_back_up_takes_again_what_it_does_not_kno
     back_up(registry, tmp_path / "backup.sqlite")
     upload.send_all(sales, CHUNK_ROWS, ["transaction_items"])
     upload.await_processed()  # by batches, and a checkpoint, that the back-up has not seen
+    service.restart()
     service.kill()
     for file in service.home.glob("registry.sqlite*"):
         file.unlink()
+    before = files_of_runs(service.home)
+    check_refused(service, "is missing, though")
     shutil.copy(tmp_path / "backup.sqlite", registry)
+    check_refused(service, "older than what is there")
+    assert files_of_runs(service.home) == before
+    adopted = kopi("adopt", "--home", service.home, "--yes", "--json")
+    assert (adopted.code, adopted.stderr) == (0, "")
 
     service.start()
 
@@ -194,6 +203,19 @@ def test_a_registry_brought_back_from_a_back_up_takes_again_what_it_does_not_kno
     assert upload.answers() == sales.answers
     until(lambda: not left_of(service.home, upload.run), TIDY_SECONDS)
     until(lambda: not batches_on_disk(service.home), TIDY_SECONDS)
+
+
+def check_refused(service: Service, why: str) -> None:
+    said = service.log.stat().st_size
+    service.begin()
+    assert service.process is not None and service.process.wait(READY_SECONDS) == 2
+    lines = service.log.read_text(encoding="utf-8")[said:].splitlines()
+    (line,) = [line for line in lines if "[warning" not in line]  # of the life before, and of open files
+    assert line.startswith("kopi: ") and why in line
+
+
+def files_of_runs(home: Path) -> set[Path]:
+    return {path for path in home.rglob("*") if "run=" in str(path) and path.is_file()}
 
 
 def back_up(registry: Path, target: Path) -> None:

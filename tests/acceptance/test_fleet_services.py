@@ -23,6 +23,7 @@ from kopitiam.fleet.services import find_service, probes, service_settings
 from kopitiam.registry import open_registry
 from processes import is_alive
 from rabbitmq_server import ensure_installed
+from waiting import eventually
 
 SERVICES = ("postgresql", "rabbitmq")
 FORWARD = BarrierForward(run="0123456789abcdef", epoch=1)
@@ -76,17 +77,10 @@ def rabbitmq_is_there() -> None:
     ensure_installed()
 
 
-def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
-
-
 def received(bus: BusPort, queue: str) -> Message:
     got: list[Message] = []
     consuming = bus.consume(queue, got.append)
-    until(lambda: bool(got))
+    eventually(lambda: bool(got))
     consuming.cancel()
     return got[0]
 
@@ -115,7 +109,7 @@ def abandoned_memory() -> set[str]:
 def kill(pid: int) -> None:
     process = psutil.Process(pid)
     process.kill()
-    until(lambda: not is_alive(process))
+    eventually(lambda: not is_alive(process))
 
 
 def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet) -> None:
@@ -145,7 +139,7 @@ def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet)
         assert fleet.do("node", "stop", "postgresql")["stopped"]  # with a client still there
     assert fleet.processes() == []
     assert is_free(port_of(url))
-    until(lambda: abandoned_memory() <= before)
+    eventually(lambda: abandoned_memory() <= before)
     assert not (fleet.home / "nodes" / "postgresql.json").exists()
 
 
@@ -164,7 +158,7 @@ def test_postgresql_wants_its_password_and_keeps_it_to_itself(fleet: Fleet) -> N
 def test_postgresql_starts_over_a_lock_file_whose_number_is_anothers(fleet: Fleet) -> None:
     first = fleet.do("node", "start", "postgresql")
     kill(first["pid"])
-    until(lambda: fleet.processes() == [])
+    eventually(lambda: fleet.processes() == [])
     lock = fleet.home / "services" / "postgresql" / "data" / "postmaster.pid"
     lines = lock.read_text().splitlines()
     lock.write_text("\n".join([str(os.getpid()), *lines[1:]]))

@@ -53,6 +53,7 @@ def test_a_registry_is_as_it_was_when_its_back_up_is_put_back(config: Path, do: 
     do("node", "start", "postgresql")
     restoring = ("--clean", "--if-exists", "--single-transaction", f"--dbname={url}")
     run(programs / "pg_restore", *restoring, dump)
+    assert do("adopt", "--yes")["unknown"] == []
 
     with contextlib.closing(open_registry(url, home)) as registry:
         assert [registry.get_run(name).state for name in (kept, ended_later)] == [RunState.OPEN] * 2

@@ -54,7 +54,8 @@ def test_a_service_killed_in_a_batch_answers_exactly_from_its_address(
     assert partials
     assert answers_in(out) == sales.answers
     assert verify(sales.folder, out).differences == ()
-    until(lambda: {name.split("/")[0] for name in files_in(place)} == {"results", "rejected"}, TIDY_SECONDS)
+    kept = {"results", "rejected", "registry.json"}
+    until(lambda: {name.split("/")[0] for name in files_in(place)} == kept, TIDY_SECONDS)
     kept_at_home = {name.split("/")[0] for name in files_in(service.home)}
     assert not kept_at_home & {"landing", "partials", "results", "rejected", "incoming"}
 

@@ -55,6 +55,23 @@ def test_a_frozen_pipeline_wakes_after_it_was_replaced_and_nothing_is_counted_tw
 
 
 @only_in_full
+def test_a_pipeline_whose_spark_stands_still_leaves_and_is_revived_without_it(
+    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+) -> None:
+    with trickling(fleet, small_folder, tmp_path / "answers") as upload:
+        pipeline = fleet.victims.aim("pipeline-1", alone=True)
+        (spark,) = [process for process in fleet.victims.family("pipeline-1") if "java" in process.name()]
+        spark.suspend()
+        fleet.await_return(pipeline)
+        due = upload.sent
+        fleet.wait(lambda: fleet.processed(upload.run) >= due, "getting on with the upload")
+        assert fleet.exit_code(pipeline.pid, WAKING_SECONDS) == 3
+        assert not spark.is_running()
+    assert "Spark's process has answered nothing for" in fleet.log("pipeline-1")
+    assert witness.flaws() == []
+
+
+@only_in_full
 def test_a_frozen_leader_wakes_after_it_was_replaced_and_leads_no_more(
     fleet: Fleet, witness: Witness, small_folder: Path
 ) -> None:

@@ -4,11 +4,10 @@ import base64
 import hashlib
 import json
 import socket
-import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,18 +19,9 @@ from kopitiam.contracts.tables import TABLES, Kind
 from kopitiam.landing.layout import Home
 from kopitiam.landing.writer import encode
 from trees import files_below
+from waiting import eventually  # noqa: F401 - the tests take it from here
 
-T = TypeVar("T")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
-
-
-def eventually(look: Callable[[], T], seconds: float = 20) -> T:
-    """What `look` gives, once it is true."""
-    deadline = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
-    return seen
 
 
 def rows_of(table: str, count: int = 10, first: int = 1) -> pa.Table:
@@ -146,12 +136,23 @@ def chunk_path(run: str, number: int | str = 0, table: str = "users") -> str:
 class RawUpload:
     """A chunk that is sent piece by piece over a bare socket."""
 
-    def __init__(self, url: str, run: str, size: int, number: int = 0) -> None:
+    def __init__(
+        self,
+        url: str,
+        run: str,
+        size: int,
+        number: int = 0,
+        *,
+        source: str = "127.0.0.1",
+        path: str | None = None,
+    ) -> None:
+        """From an address of this machine. With a path, it is POSTed there."""
         place = urlsplit(url)
         assert place.hostname and place.port
-        self._socket = socket.create_connection((place.hostname, place.port), timeout=20)
+        self._socket = socket.create_connection((place.hostname, place.port), 20, (source, 0))
+        target = f"POST {path}" if path else f"PUT {chunk_path(run, number)}"
         self.send(
-            f"PUT {chunk_path(run, number)} HTTP/1.1\r\nHost: gateway\r\nContent-Type: {PARQUET}\r\n"
+            f"{target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PARQUET}\r\n"
             f"Content-Length: {size}\r\n\r\n".encode()
         )
 
@@ -166,6 +167,13 @@ class RawUpload:
             data += piece
         head, _, body = data.partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(body)
+
+    def ended(self) -> bool:
+        """Waits until the gateway has closed the connection."""
+        try:
+            return self._socket.recv(65536) == b""
+        except ConnectionResetError:
+            return True
 
     def close(self) -> None:
         self._socket.close()

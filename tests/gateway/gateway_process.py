@@ -21,7 +21,7 @@ def main(name: str) -> None:
         closing(open_registry(settings.registry.url, settings.home)) as registry,
         closing(MemoryBus()) as bus,
     ):
-        gateway = open_gateway(Fence(name, 1), settings, registry, bus)
+        gateway = open_gateway(Fence(name, 1, "a life"), settings, registry, bus)
         janitor = threading.Thread(target=keep_tidy, args=(gateway, stopping))
         janitor.start()
         try:

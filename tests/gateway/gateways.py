@@ -20,6 +20,7 @@ from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.server import serving
 from kopitiam.registry import Fence, open_registry
+from waiting import PATIENCE_SECONDS
 
 SCRIPT = Path(__file__).with_name("gateway_process.py")
 
@@ -44,7 +45,7 @@ def served(
     section = GatewaySection(listen="127.0.0.1:0", **limits)
     settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards), storage=storage)
     with closing(open_registry("sqlite", registry_home or home)) as registry, closing(MemoryBus()) as bus:
-        gateway = open_gateway(Fence(name, 1), settings, registry, bus)
+        gateway = open_gateway(Fence(name, 1, "a life"), settings, registry, bus)
         try:
             with serving(gateway) as url:
                 yield Served(gateway, GatewayClient(url, home, verify=not section.tls_cert))
@@ -84,4 +85,4 @@ class GatewayProcess:
         return psutil.Process(self.popen.pid).children(recursive=True)
 
     def is_killed(self) -> bool:
-        return self.popen.wait(20) == -signal.SIGKILL
+        return self.popen.wait(PATIENCE_SECONDS) == -signal.SIGKILL

@@ -20,6 +20,7 @@ from gateway_client import (
 
 from kopitiam.contracts.api import CSV, PARQUET
 from kopitiam.contracts.tables import TABLES
+from kopitiam.gateway import admission
 
 
 def csv_of(table: str, rows: pa.Table) -> str:
@@ -213,7 +214,9 @@ def test_parquet_that_is_not_in_normal_form_is_refused(client: GatewayClient, ru
 
 
 def test_text_that_is_not_utf8_is_refused(client: GatewayClient, run: str) -> None:
-    body = parquet_of("stores").replace(b"text-7", b"text-\xff")
+    sound = parquet_file(rows_of("stores"), store_schema=False, compression="none", use_dictionary=False)
+    body = sound.replace(b"text-7", b"text-\xff")
+    assert body != sound
     response = client.put(run, 0, body, "stores")
     assert response.status_code == 422
     assert "UTF" in response.json()["message"]
@@ -310,8 +313,9 @@ def test_a_body_that_breaks_off_leaves_nothing(client: GatewayClient, run: str) 
     assert client.put(run, 0, body).status_code == 201
 
 
-def test_more_bodies_than_allowed_at_once_are_told_to_come_back(serve) -> None:
-    client = serve(max_bodies=2).client
+def test_more_bodies_than_allowed_at_once_are_told_to_come_back(serve, monkeypatch) -> None:
+    monkeypatch.setattr(admission, "_PLACE_SECONDS", 0.1)
+    client = serve(max_bodies=4, min_bytes_per_second=0).client  # of one owner two
     run = client.open_run()
     uploads = [RawUpload(client.url, run, size=1000, number=number) for number in range(2)]
     eventually(lambda: client.metric("kopitiam_bodies_under_way") == 2)

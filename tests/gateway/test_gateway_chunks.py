@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from gateway_client import GatewayClient, parquet_of, rows_of
 
+from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
 
 
@@ -153,5 +154,5 @@ def test_a_run_is_sealed_with_its_last_table(client: GatewayClient, run: str) ->
 
 def test_a_run_that_is_being_answered_takes_nothing(shared, run: str) -> None:
     shared.client.seal(run)
-    shared.gateway.registry.open_barrier(run)
+    shared.gateway.registry.move(run, RunState.FINAL)
     assert shared.client.put(run).status_code == 410

@@ -61,7 +61,7 @@ def test_of_ten_bodies_under_one_number_one_wins(shared, run: str, kind: str) ->
     assert client.durable(run) == {0: hashlib.sha256(bodies[winner]).hexdigest()}
     assert log_entries(shared, run) == [0]
     if kind == "parquet":
-        assert client.file(run).read_bytes() == bodies[winner]
+        assert [file.read_bytes() for file in client.files_of(run)] == [bodies[winner]]
     else:
         assert f"bad-{winner}," in client.http.get(f"/api/v1/runs/{run}/rejected.csv").text
         assert client.status(run)["rejected"] == 1

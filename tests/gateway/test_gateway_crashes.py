@@ -1,19 +1,24 @@
 """Killed at every point of a chunk's way: what was acknowledged is there, what was not can be sent again."""
 
+import contextlib
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
-from gateway_client import parquet_of, rows_of
+from gateway_client import eventually, parquet_of, rows_of
 
 from kopitiam.contracts.api import CSV
 from kopitiam.contracts.crash_points import POINTS
+from kopitiam.landing.chunks import chunk_key
 
 CHUNK_POINTS = [point for point in POINTS if point.startswith("chunk.")]
 MATRIX = [(point, nth) for nth in (2, 1) for point in CHUNK_POINTS]
 SAMPLE = MATRIX if os.environ.get("KOPI_TEST_FULL") else MATRIX[: len(CHUNK_POINTS) + 1]
+END_POINTS = [point for point in POINTS if point.startswith("table.")]
+FORCE_END_POINTS = [point for point in POINTS if point.startswith("force_end.")]
 BODIES = [parquet_of("users", 10, 1), parquet_of("users", 20, 100)]
 
 
@@ -59,3 +64,95 @@ def test_bad_rows_survive_a_kill_between_their_file_and_the_registry(start, serv
     assert client.put(run, 0, body, media_type=CSV).status_code == 201
     assert client.status(run)["rejected"] == 1
     assert client.http.get(f"/api/v1/runs/{run}/rejected.csv").text.count("bad,") == 1
+
+
+def test_a_body_that_no_registry_knows_makes_way_for_another_one(start, serve) -> None:
+    """It was durable when the gateway was killed, and nobody was told of it."""
+    lost, sent = b"user_id,birthdate\n1,\nbad,\n", b"user_id,birthdate\n2,\n3,\n4,\nworse,\n"
+    doomed = start(KOPI_CRASH_AT="chunk.durable")
+    before = doomed.connect()
+    run = before.open_run()
+    with pytest.raises(httpx.TransportError):
+        before.put(run, 0, lost, media_type=CSV)
+    assert doomed.is_killed()
+
+    served = serve()
+    client = served.client
+    assert [client.put(run, 0, sent, media_type=CSV).status_code for _ in range(2)] == [201, 200]
+    assert client.put(run, 0, lost, media_type=CSV).status_code == 409
+    assert client.durable(run) == {0: hashlib.sha256(sent).hexdigest()}
+    (chunk,) = served.gateway.registry.chunks(run, "users")
+    landed = served.gateway.storage.path(
+        chunk_key(served.gateway.storage, run, chunk, chunk.digest, chunk.is_beside)
+    )
+    assert hashlib.sha256(landed.read_bytes()).hexdigest() == chunk.landed
+    assert pq.read_table(landed, partitioning=None)["user_id"].to_pylist() == [2, 3, 4]
+    rejected = client.http.get(f"/api/v1/runs/{run}/rejected.csv").text
+    assert (rejected.count("worse,"), rejected.count("bad,")) == (1, 0)
+    assert client.end(run, chunks=1, rows=3).status_code == 200
+
+
+def test_of_many_that_race_for_the_number_of_a_lost_body_one_wins(start, serve) -> None:
+    doomed = start(KOPI_CRASH_AT="chunk.durable")
+    before = doomed.connect()
+    run = before.open_run()
+    with pytest.raises(httpx.TransportError):
+        before.put(run, 0, BODIES[0])
+    assert doomed.is_killed()
+
+    served = serve()
+    bodies = [BODIES[0], *(parquet_of("users", 10, 1000 * n) for n in range(1, 8))]
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        answers = list(threads.map(lambda body: served.client.put(run, 0, body).status_code, bodies))
+    assert sorted(answers) == [201] + [409] * 7
+    winner = bodies[answers.index(201)]
+    (chunk,) = served.gateway.registry.chunks(run, "users")
+    landed = served.gateway.storage.path(
+        chunk_key(served.gateway.storage, run, chunk, chunk.digest, chunk.is_beside)
+    )
+    assert landed.read_bytes() == winner
+    assert {path.read_bytes() for path in served.client.files_of(run)} <= {winner, BODIES[0]}
+
+
+@pytest.mark.parametrize("point", END_POINTS)
+def test_a_gateway_killed_around_the_seal_of_a_table_takes_its_end_again(start, serve, point: str) -> None:
+    doomed = start(KOPI_CRASH_AT=point)
+    before = doomed.connect()
+    run = before.open_run()
+    assert before.put(run, 0, BODIES[0]).status_code == 201
+    with contextlib.suppress(httpx.TransportError):  # TABLE_END is sent while the client is answered
+        before.end(run, chunks=1, rows=10)
+        assert point == "table.told"
+    assert doomed.is_killed()
+
+    client = serve().client
+    table = client.status(run)["tables"]["users"]
+    assert table["sealed"] is (point != "table.ending")
+    assert client.end(run, chunks=1, rows=10).status_code == 200
+    assert client.end(run, chunks=1, rows=10).status_code == 200
+    assert client.end(run, chunks=2, rows=30).status_code == 409
+    assert client.status(run)["tables"]["users"] == table | {
+        "sealed": True,
+        "expected_chunks": 1,
+        "expected_rows": 10,
+    }
+
+
+@pytest.mark.parametrize("point", FORCE_END_POINTS)
+def test_a_gateway_killed_around_force_end_leaves_nothing_half_ended(start, point: str) -> None:
+    doomed = start(KOPI_CRASH_AT=point)
+    before = doomed.connect()
+    run, other = before.open_run(), before.open_run()
+    for sent in (run, other):
+        assert before.put(sent, 0, BODIES[0]).status_code == 201
+    with pytest.raises(httpx.TransportError):
+        before.http.delete(f"/api/v1/runs/{run}")
+    assert doomed.is_killed()
+
+    client = start().connect()  # with a janitor
+    assert client.status(run)["state"] == ("open" if point == "force_end.begun" else "ended")
+    assert client.http.delete(f"/api/v1/runs/{run}").json()["state"] == "ended"
+    assert client.put(run, 1, BODIES[1]).status_code == 410
+    eventually(lambda: client.files_of(run) == [])
+    assert client.put(other, 1, BODIES[1]).status_code == 201
+    assert len(client.files_of(other)) == 2

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gateway_client import parquet_of
+from gateway_client import eventually, parquet_of
 from gateways import served
 
 from full_disk import fill, mounted
@@ -33,7 +33,7 @@ def test_a_full_disk_is_told_and_the_gateway_goes_on_when_there_is_room(small_di
         assert client.incoming() == []
 
         (small_disk / "ballast").unlink()
-        assert client.http.get("/readyz").status_code == 200
+        eventually(lambda: client.http.get("/readyz").status_code == 200)
         assert client.put(run, 1, body).status_code == 201
         assert client.put(run, 0, body).status_code == 200
         assert client.end(run, chunks=2, rows=10_000).status_code == 200

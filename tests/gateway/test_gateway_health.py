@@ -5,18 +5,29 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import httpx
 import psycopg
+import pytest
 from gateway_client import GatewayClient, eventually, parquet_of
 from gateways import Served
+from sqlalchemy import text
 
+from kopitiam.bus.memory import MemoryBus
+from kopitiam.contracts.config import GatewaySection, Settings
+from kopitiam.contracts.errors import RunFailed, Unavailable
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway.server import listen
+from kopitiam.gateway import readiness
+from kopitiam.gateway.app import close_gateway, open_gateway
+from kopitiam.gateway.readiness import Readiness
+from kopitiam.gateway.server import listen, serving
+from kopitiam.registry import Fence, open_registry
+from waiting import PATIENCE_SECONDS
 
 
 def test_a_healthy_gateway_says_so(client: GatewayClient) -> None:
@@ -53,7 +64,7 @@ def test_a_gateway_is_not_ready_while_its_postgresql_is_away(start, postgresql, 
         finally:
             admin.execute(away.format("true"))
     assert (response.status_code, response.json()["error"]) == (503, "unavailable")
-    assert client.http.get("/readyz").status_code == 200
+    eventually(lambda: client.http.get("/readyz").status_code == 200)
     assert client.put(run).status_code == 201
 
 
@@ -68,8 +79,61 @@ def test_a_gateway_that_cannot_write_is_not_ready_and_tells_clients_to_come_back
         assert response.headers["Retry-After"]
     folder.unlink()
     folder.mkdir()
-    assert client.http.get("/readyz").status_code == 200
+    eventually(lambda: client.http.get("/readyz").status_code == 200)
     assert client.put(run).status_code == 201
+
+
+def test_many_probes_at_once_are_all_answered_and_write_nothing_to_the_registry(serve, monkeypatch) -> None:
+    monkeypatch.setattr(readiness, "WRITTEN_SECONDS", 3600)
+    served = serve()
+    client, registry = served.client, served.gateway.registry
+
+    def writes() -> int:
+        return registry._read(lambda connection: connection.scalar(text("SELECT checks FROM readiness")))
+
+    assert client.http.get("/readyz").status_code == 200
+    before = writes()
+    with ThreadPoolExecutor(8) as probers:
+        answers = probers.map(lambda _: client.http.get("/readyz").status_code, range(400))
+        assert set(answers) == {200}
+    assert writes() == before
+
+
+def test_a_check_that_hangs_takes_one_thread_however_many_ask(serve, monkeypatch) -> None:
+    monkeypatch.setattr(readiness, "_PATIENCE_SECONDS", 0.3)
+    served = serve()
+    client, hanging, checks = served.client, threading.Event(), []
+
+    def hang() -> None:
+        checks.append(1)
+        hanging.wait(20)
+
+    served.gateway.readiness = Readiness([hang])
+    try:
+        with ThreadPoolExecutor(60) as probers:
+            answers = list(probers.map(lambda _: client.http.get("/readyz"), range(60)))
+        assert {answer.status_code for answer in answers} == {503}
+        assert len(checks) == 1
+        assert client.http.get("/api/v1/runs").status_code == 200
+    finally:
+        hanging.set()
+
+
+def test_strangers_are_not_told_why_a_gateway_is_not_ready(serve) -> None:
+    served = serve(tokens={"anna": "a-secret"})
+    client = served.client
+
+    def look() -> None:
+        raise Unavailable("registry: 10.0.0.5 does not answer")
+
+    served.gateway.readiness = Readiness([look])
+    for header, message in (
+        (None, "not ready"),
+        ("Bearer wrong", "not ready"),
+        ("Bearer a-secret", "registry: 10.0.0.5 does not answer"),
+    ):
+        response = client.http.get("/readyz", headers={"Authorization": header} if header else {})
+        assert (response.status_code, response.json()["message"]) == (503, message)
 
 
 def test_a_landing_that_cannot_be_written_is_trouble_of_ours_not_of_the_body(serve) -> None:
@@ -157,7 +221,7 @@ def test_events_end_when_the_run_is_forgotten(shared, run: str) -> None:
     eventually(lambda: seen == ["open"])
     registry.move(run, RunState.FAILED)
     registry.forget_run(run)
-    watcher.join(20)
+    watcher.join(PATIENCE_SECONDS)
     assert not watcher.is_alive()
     assert seen in (["open"], ["open", "failed"])
 
@@ -166,3 +230,52 @@ def test_small_answers_are_not_held_back_by_nagle(shared: Served) -> None:
     """asyncio turns it off only for sockets that say they are TCP; with it on, every call took 40 ms more."""
     with closing(listen(shared.gateway.settings.gateway)) as bound:
         assert bound.proto == socket.IPPROTO_TCP
+
+
+def test_a_gateway_is_not_ready_while_the_work_beside_it_is_in_trouble(serve) -> None:
+    served = serve()
+    health = served.gateway.health
+    health.trouble = "Spark's process died; Spark is being started again"
+    response = served.client.http.get("/readyz")
+    assert (response.status_code, response.json()["error"]) == (503, "unavailable")
+    assert "Spark's process died" in response.text
+    health.got_on()
+    assert served.client.http.get("/readyz").status_code == 200
+
+
+def test_a_gateway_whose_loop_stands_still_answers_its_pulse_no_more(tmp_path) -> None:
+    stands, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    asked = []
+
+    def take(ask):
+        asked.append(ask)
+        return nullcontext()
+
+    settings = Settings(home=tmp_path, gateway=GatewaySection(listen="127.0.0.1:0"))
+    with (
+        closing(open_registry("sqlite", tmp_path)) as registry,
+        closing(MemoryBus()) as bus,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        gateway = open_gateway(Fence("gateway-1", 1, "life"), settings, registry, bus)
+        with serving(gateway, on_ended=ended.set, pulse=take):
+            (ask,) = asked
+            ask()
+            server = ask.args[0]
+
+            def stand_still() -> None:
+                stands.set()
+                goes_on.wait(20)
+
+            server.loop.call_soon_threadsafe(stand_still)
+            assert stands.wait(20)
+            answer = threads.submit(ask)
+            assert not wait([answer], timeout=0.3).done
+            goes_on.set()
+            answer.result(20)
+            assert not ended.is_set()
+            server.should_exit = True  # as if it had failed
+            assert ended.wait(20)
+            with pytest.raises(RunFailed):
+                ask()
+        close_gateway(gateway)

@@ -14,7 +14,7 @@ from kopitiam.contracts.errors import RegistryUnavailable
 from kopitiam.contracts.runs import RunState, new_run_id
 from kopitiam.gateway import janitor
 from kopitiam.gateway.context import Gateway
-from kopitiam.registry import Fence
+from kopitiam.registry import Fence, Registry
 from kopitiam.supervision import coordinator
 
 HOUR = 3600
@@ -31,7 +31,7 @@ def often(monkeypatch) -> None:
 def tidied(gateway: Gateway) -> Iterator[None]:
     """With a janitor, and with a leader that ends the runs of lost clients."""
     stopping = threading.Event()
-    fence = Fence("leader", gateway.registry.enlist("leader", "monitor-1", HOUR))
+    fence = Fence("leader", gateway.registry.enlist("leader", "monitor-1", HOUR), "monitor-1")
     leader = coordinator.Coordination(gateway.registry, gateway.bus, fence)
     thread = threading.Thread(target=janitor.keep_tidy, args=(gateway, stopping))
     thread.start()
@@ -94,14 +94,9 @@ def test_a_body_that_comes_slowly_keeps_its_run_alive(serve) -> None:
 
 
 def later(monkeypatch, hours: float) -> None:
-    """The janitor's clock goes ahead."""
-
-    class Clock:
-        @staticmethod
-        def time() -> float:
-            return time.time() + hours * HOUR
-
-    monkeypatch.setattr(janitor, "time", Clock)
+    """The registry's clock goes ahead, by which the janitor goes."""
+    now = Registry.now
+    monkeypatch.setattr(Registry, "now", lambda registry: now(registry) + hours * HOUR)
 
 
 def published(client: GatewayClient, gateway: Gateway) -> str:
@@ -113,7 +108,7 @@ def published(client: GatewayClient, gateway: Gateway) -> str:
     folder = client.home.attempt(run, "a1")
     folder.mkdir(parents=True)
     (folder / "results_query_1.csv").write_text("transaction_id,final_amount\n")
-    gateway.registry.open_barrier(run)
+    gateway.registry.move(run, RunState.FINAL)
     gateway.registry.publish_results(run, "a1", {})
     return run
 
@@ -136,8 +131,11 @@ def test_answers_are_kept_for_their_time_and_then_all_goes(serve, monkeypatch) -
     assert client.file(still_open).is_file()
 
 
-def test_files_of_ended_and_forgotten_runs_are_swept_and_no_others(serve) -> None:
-    served = serve()
+@pytest.mark.parametrize("hours", [24, 0])
+def test_files_of_ended_runs_are_swept_and_those_of_unknown_ones_after_their_time(
+    serve, caplog, hours: int
+) -> None:
+    served = serve(orphan_hours=hours)
     client, gateway = served.client, served.gateway
     alive, ended, failed, done = (client.open_run() for _ in range(3)), None, None, None
     alive, ended, failed = alive
@@ -152,10 +150,14 @@ def test_files_of_ended_and_forgotten_runs_are_swept_and_no_others(serve) -> Non
     for folder in (client.home.table_folder(forgotten, "users", 0), client.home.results(forgotten), stranger):
         folder.mkdir(parents=True)
         (folder / "chunk-00000.parquet").write_bytes(kept)
-    janitor.sweep(gateway)
+    for _ in range(2):
+        janitor.sweep(gateway)
     assert client.file(alive).is_file()
-    for run in (ended, failed, forgotten):
+    for run in (ended, failed):
         assert client.files_of(run) == []
+    assert len(client.files_of(forgotten)) == (2 if hours else 0)
+    told = [record.message for record in caplog.records if getattr(record, "run", None) == forgotten]
+    assert len(told) == 1 and ("removed in 24 h" if hours else "0 h; removed") in told[0]
     assert [path.name for path in client.files_of(done)] == ["results_query_1.csv"]
     assert (stranger / "chunk-00000.parquet").is_file()
 

@@ -29,7 +29,7 @@ def live(tmp_path: Path) -> Iterator[Callable[[int], Gateway]]:
     with closing(open_registry("sqlite", settings.home)) as registry, closing(MemoryBus()) as bus:
 
         def lives(epoch: int) -> Gateway:
-            begun.append(open_gateway(Fence(NAME, epoch), settings, registry, bus))
+            begun.append(open_gateway(Fence(NAME, epoch, f"life {epoch}"), settings, registry, bus))
             return begun[-1]
 
         yield lives

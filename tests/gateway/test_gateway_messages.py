@@ -21,6 +21,7 @@ from kopitiam.contracts.messages import (
     TableEnd,
 )
 from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.stages import BEFORE_BARRIER, BEHIND_BARRIER
 from kopitiam.gateway import provisional
 from kopitiam.gateway.routes import runs
@@ -107,7 +108,7 @@ def test_who_watches_a_run_hears_of_its_end_at_once(served: Served, monkeypatch)
     monkeypatch.setattr(runs, "_LOOK_SECONDS", 600)
     client, gateway, run = served.client, served.gateway, served.client.open_run()
     client.seal(run)
-    gateway.registry.open_barrier(run)
+    gateway.registry.move(run, RunState.FINAL)
     with client.http.stream("GET", f"/api/v1/runs/{run}/events") as response:
         events = (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
         assert next(events)["state"] == "final"

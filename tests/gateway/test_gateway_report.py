@@ -8,6 +8,7 @@ from gateways import Served
 
 from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import RunState
+from kopitiam.landing.chunks import file_digest
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from made_answers import MadeAnswers, small_answers
 
@@ -23,8 +24,10 @@ def publish(served: Served, run: str, answers: MadeAnswers) -> None:
     served.client.seal(run)
     folder = answers.write(served.client.home.attempt(run, "a1"))
     (folder / "summary.json").write_text(json.dumps(SUMMARY.to_dict()))
-    served.gateway.registry.open_barrier(run)
-    served.gateway.registry.publish_results(run, "a1", SUMMARY.to_dict())
+    served.gateway.registry.move(run, RunState.FINAL)
+    (folder / "results_query_1.csv").write_text("transaction_id,final_amount\n")
+    digests = {file.name: file_digest(file) for file in folder.iterdir()}
+    served.gateway.registry.publish_results(run, "a1", SUMMARY.to_dict(), digests=digests)
 
 
 def test_a_report_is_made_of_published_answers(shared: Served) -> None:
@@ -42,6 +45,21 @@ def test_a_report_is_made_of_published_answers(shared: Served) -> None:
         assert said in response.text
     assert "<script" not in response.text
     assert report(shared, run).content == response.content
+
+
+def test_why_a_run_failed_is_told_without_paths_of_the_service(shared: Served, run: str) -> None:
+    reason = "Spark failed: reading file file:///srv/home/landing/chunk-00000.parquet, see '/srv/my logs/x'"
+    shared.gateway.registry.move(run, RunState.FAILED, reason)
+    http = shared.client.http
+    texts = [
+        report(shared, run).text,
+        http.get(f"/api/v1/runs/{run}").text,
+        http.get("/api/v1/runs", params={"search": run}).text,
+        http.get(f"/api/v1/runs/{run}/events").text,
+    ]
+    for text in texts:
+        assert "chunk-00000.parquet" in text
+        assert "/srv" not in text
 
 
 def test_there_is_no_report_before_there_are_answers(shared: Served, run: str) -> None:
@@ -84,3 +102,20 @@ def test_a_report_belongs_to_the_owner_of_its_run(serve) -> None:
     assert mine.client.http.get(place).status_code == 401
     assert mine.client.http.get(place, headers={"Authorization": f"Bearer {'u' * 20}"}).status_code == 404
     assert mine.client.http.get(place, headers={"Authorization": f"Bearer {'t' * 20}"}).status_code == 409
+
+
+@pytest.mark.parametrize("is_served_before", [False, True])
+def test_answers_that_are_damaged_at_rest_are_not_served(shared: Served, is_served_before: bool) -> None:
+    run = shared.client.open_run()
+    publish(shared, run, small_answers())
+    places = [f"/api/v1/runs/{run}/results/{name}" for name in ("1.csv", "1.parquet", "summary.json")]
+    if is_served_before:
+        assert [shared.client.http.get(place).status_code for place in places] == [200] * 3
+    for file in shared.client.home.attempt(run, "a1").iterdir():
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    for place in places:
+        refused = shared.client.http.get(place)
+        assert (refused.status_code, refused.json()["error"]) == (500, "damaged"), place
+    assert report(shared, run).status_code == 500

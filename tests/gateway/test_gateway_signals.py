@@ -8,6 +8,7 @@ from gateways import served
 
 from kopitiam.gateway import server
 from processes import is_alive
+from waiting import PATIENCE_SECONDS
 
 
 def under_way(client: GatewayClient, run: str, body: bytes) -> RawUpload:
@@ -28,7 +29,6 @@ def test_a_gateway_asked_to_leave_finishes_what_it_has_begun(start) -> None:
     run = client.open_run()
     upload = under_way(client, run, body)
     with client.http.stream("GET", f"/api/v1/runs/{run}/events") as events:
-        asked = time.monotonic()
         process.popen.terminate()
         refused = eventually(lambda: refusal(client.url))
         assert refused.json()["error"] == "closing"
@@ -37,8 +37,9 @@ def test_a_gateway_asked_to_leave_finishes_what_it_has_begun(start) -> None:
     assert process.popen.poll() is None
     upload.send(body[-1:])
     assert upload.answer()[0] == 201
-    assert process.popen.wait(10) == 0
-    assert time.monotonic() - asked < 10
+    answered = time.monotonic()
+    assert process.popen.wait(PATIENCE_SECONDS) == 0
+    assert time.monotonic() - answered < 10
     assert client.file(run).read_bytes() == body
     assert client.incoming() == []
 
@@ -63,7 +64,7 @@ def test_a_gateway_asked_twice_leaves_at_once(start) -> None:
     eventually(lambda: refusal(client.url))
     asked = time.monotonic()
     process.popen.terminate()
-    process.popen.wait(10)
+    process.popen.wait(PATIENCE_SECONDS)
     assert time.monotonic() - asked < server.CLOSING_SECONDS
     upload.close()
     eventually(lambda: not any(map(is_alive, examiners)))

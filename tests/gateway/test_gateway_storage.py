@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway_client import GatewayClient, digest_header, parquet_of
+from gateway_client import GatewayClient, digest_header, eventually, parquet_of
 from gateways import Served, served
 
 from kopitiam.contracts.api import CSV
@@ -138,8 +138,8 @@ def published(gateway: Served, run: str, scratch: Path) -> None:
     """As a pipeline would, on another machine."""
     client, at = gateway.client, gateway.gateway
     client.seal(run)
-    fence = Fence("pipeline-1", at.registry.enlist("pipeline-1", "a life", 60))
-    at.registry.open_barrier(run)
+    fence = Fence("pipeline-1", at.registry.enlist("pipeline-1", "a life", 60), "a life")
+    at.registry.move(run, RunState.FINAL)
     assert at.registry.claim_final(run, fence)
     with at.storage.new_folder(KEYS.attempt(run, "a1"), scratch) as folder:
         (folder / form_name(ANSWERS["1"], "csv")).write_bytes(b"transaction_id,final_amount\n" * 100_000)
@@ -171,7 +171,7 @@ def test_a_store_that_is_away_is_no_fault_of_the_body(s3: S3Server, tmp_path: Pa
             assert response.headers["Retry-After"]
             assert bucket not in response.text
         s3.filesystem.create_dir(bucket)
-        assert one.client.http.get("/readyz").status_code == 200
+        eventually(lambda: one.client.http.get("/readyz").status_code == 200)
         assert one.client.put(run, body=BODY).status_code == 201
 
 

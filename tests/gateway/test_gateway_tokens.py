@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.gateway.server import listen
+from waiting import PATIENCE_SECONDS
 
 ANNA, BEN, ADMIN = "anna-7f3c-secret", "ben-91ab-secret", "admin-55de-secret"
 TOKENS = {"tokens": {"anna": ANNA, "ben": BEN}, "admin_token": ADMIN}
@@ -95,7 +96,7 @@ def test_tokens_stay_out_of_the_log_of_a_gateway(start) -> None:
     run = client.open_run()
     answers = [client.put(run, 0, b"x"), client.put(run), *calls_of(as_caller(client, f"{BEN}x"), run)]
     process.popen.terminate()
-    assert process.popen.wait(20) == 0
+    assert process.popen.wait(PATIENCE_SECONDS) == 0
     said = process.log.read_text() + "".join(answer.text for answer in answers)
     for token in (ANNA, BEN, ADMIN):
         assert token not in said

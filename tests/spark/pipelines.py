@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import hashlib
 import itertools
 import threading
 import time
@@ -19,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.tables import TABLES
+from kopitiam.contracts.tables import TABLES, Table
 from kopitiam.landing.layout import KEYS, Home
 from kopitiam.landing.writer import encode
 from kopitiam.pipeline import batches, compaction, finalize, stream
@@ -78,7 +79,7 @@ class Pipeline:
     ) -> None:
         self.home, self.registry, self.shards = Home(path), open_registry("sqlite", path), shards
         self.storage = storage or LocalStorage(path)
-        self.fence = Fence(NAME, self.registry.enlist(NAME, "a life", FOR_LONG))
+        self.fence = Fence(NAME, self.registry.enlist(NAME, "a life", FOR_LONG), "a life")
         self.stopping = threading.Event()
         self.work = BatchWork(NAME, spark, self.registry, self.storage, self.fence, self.stopping)
         self.checkpoint = self.home.checkpoint(NAME, range(shards))
@@ -113,7 +114,14 @@ class Pipeline:
         )
 
     def put_table(
-        self, run: str, table: str, number: int, rows: pa.Table, rows_told: int | None = None
+        self,
+        run: str,
+        table: str,
+        number: int,
+        rows: pa.Table,
+        rows_told: int | None = None,
+        *,
+        encode: Callable[[Table, pa.Table], bytes] = encode,
     ) -> Key:
         """Where it lies."""
         digest, content = f"{table}-{number}", encode(TABLES[table], rows)
@@ -127,6 +135,7 @@ class Pipeline:
             rows=rows.num_rows if rows_told is None else rows_told,
             bytes=len(content),
             rejected=0,
+            landed=hashlib.sha256(content).hexdigest(),
         )
         return key
 

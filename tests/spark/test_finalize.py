@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 from chunked_sales import cut, plain, sales
@@ -77,7 +78,7 @@ def ready(make_pipeline):
 
 def test_only_one_claimant_makes_the_answers(ready):
     pipeline, run = ready
-    other = Fence("pipeline-2", pipeline.registry.enlist("pipeline-2", "another", 60))
+    other = Fence("pipeline-2", pipeline.registry.enlist("pipeline-2", "another", 60), "another")
     assert pipeline.registry.claim_final(run, other)
 
     assert pipeline.finalizer.finish(run) is None
@@ -129,13 +130,20 @@ def test_answers_of_a_run_that_ended_meanwhile_are_not_published(ready, monkeypa
     assert not any(pipeline.home.results(run).iterdir())
 
 
-def test_a_table_that_broke_after_its_batch_fails_its_run(ready):
+def flip_a_bit(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(("harm", "told"), [(Path.unlink, "cannot be read"), (flip_a_bit, "is damaged")])
+def test_a_table_that_broke_after_its_batch_fails_its_run(ready, harm, told):
     pipeline, run = ready
-    pipeline.home.chunk(run, "users", 0, 0).unlink()
+    harm(pipeline.home.chunk(run, "users", 0, 0))
 
     assert pipeline.finalizer.finish(run) is None
 
-    assert "table=users/" in pipeline.reason(run)
+    assert pipeline.reason(run).startswith(f"users chunk 0 {told}: ")
     assert not any(f"run={run}" in file for file in pipeline.files() if not file.startswith("rejected/"))
 
 

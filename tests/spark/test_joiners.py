@@ -2,8 +2,11 @@
 
 from collections import Counter
 
+import pyarrow as pa
 import pytest
+from chunked_sales import NAMES, NOON, cut, plain
 
+from kopitiam.pipeline.answering import users_with
 from kopitiam.pipeline.stages.joiners import join_items, join_stores_top, join_stores_tpv, join_users
 
 
@@ -83,3 +86,30 @@ def test_with_empty_tables_every_id_stands_for_itself(spark, table, collected):
         )
     )
     assert collected({"named": named})["named"] == Counter([("3", "1", None, False, False, False)])
+
+
+@pytest.mark.parametrize("count", [3, 5_000])
+def test_users_are_looked_up_by_a_few_ids_or_by_thousands(spark, table, count):
+    users = table("users", [(0, "1990-01-01"), (count - 1, None), (count, "1980-02-02"), (10**17 - 1, None)])
+    ids = pa.array(range(count))
+
+    found = users.transform(users_with(spark, ids))
+
+    assert sorted(row.user_id for row in found.collect()) == [0, count - 1]
+    plan = found._jdf.queryExecution().optimizedPlan().toString()
+    assert ("LeftSemi" in plan) is (count > 1_000)  # thousands of literals are not sent
+
+
+def test_more_customers_than_a_filter_names_have_their_birthdates(make_pipeline):
+    stores, top = 400, 3
+    sales = [
+        (f"sale {number}", number % stores, number * 7_919, "80", NOON) for number in range(stores * top)
+    ]
+    users = [(number * 7_919, f"1990-01-{number % 28 + 1:02d}") for number in range(0, stores * top, 2)]
+    chunks = cut(NAMES | {"users": users, "transactions": sales}, rows_a_chunk=500)
+    pipeline = make_pipeline()
+    run = pipeline.upload(chunks)
+    pipeline.process()
+    pipeline.finish(run)
+    assert len(pipeline.answers(run)["4"]) == stores * top
+    assert pipeline.answers(run) == plain(chunks)

@@ -8,8 +8,9 @@ import pytest
 from chunked_sales import cut, plain, sales
 from pipelines import Pipeline, dying_at
 
-from kopitiam.contracts.errors import StaleEpoch
+from kopitiam.contracts.errors import StaleEpoch, StreamStuck, Unavailable
 from kopitiam.contracts.stages import Volume
+from kopitiam.pipeline import stream
 
 CHUNKS = cut(sales(seed=11), rows_a_chunk=10)  # eleven of them, one each of the three small tables
 
@@ -59,6 +60,21 @@ def test_killed_at_every_point_of_a_batch_it_loses_and_doubles_nothing(make_pipe
     told += pipeline.committed
     assert [batch.batch for batch in told] == [0, 1, 2, 3]
     assert len({batch.query for batch in told}) == 1  # it was the same checkpoint all along
+    assert_exact(pipeline, run)
+
+
+def test_a_batch_that_was_committed_and_never_reported_counts_once(make_pipeline):
+    pipeline = make_pipeline(max_chunks=6)
+    run = pipeline.upload(CHUNKS)
+    with dying_at("batch.unreported", 2):  # the first one would not be repeated, but asked of a new query
+        pipeline.stream_all()
+    assert [batch.batch for batch in pipeline.committed] == [0]
+    assert pipeline.positions() == {0: len(CHUNKS)}
+
+    pipeline = make_pipeline(max_chunks=6)
+    pipeline.stream_all()
+
+    assert 1 not in [batch.batch for batch in pipeline.committed]
     assert_exact(pipeline, run)
 
 
@@ -145,3 +161,35 @@ def test_a_pipeline_whose_place_was_taken_commits_nothing(make_pipeline):
     assert partial_folders(new) == set()
     new.stream_all()
     assert_exact(new, run)
+
+
+def test_a_stream_that_never_gets_on_says_so_instead_of_trying_for_ever(make_pipeline, monkeypatch):
+    monkeypatch.setattr(stream, "_MOST_PAUSE_SECONDS", 0.01)
+    pipeline = make_pipeline()
+    pipeline.upload(CHUNKS)
+    in_the_way = pipeline.home.path / "no-folder"
+    in_the_way.write_text("a file")
+    pipeline.stream.checkpoint = in_the_way / "checkpoint"
+    with pytest.raises(StreamStuck, match=r"^the stream failed 5 times in a row; the last time: .*exists"):
+        pipeline.stream.run()
+    assert "the pipeline waits to try again" in (pipeline.work.health.trouble or "")
+    assert str(pipeline.home.path) not in (pipeline.work.health.trouble or "")
+
+
+def test_what_is_away_is_waited_for_however_long_and_told(make_pipeline, monkeypatch):
+    monkeypatch.setattr(stream, "_MOST_PAUSE_SECONDS", 0.01)
+    pipeline = make_pipeline()
+    run = pipeline.upload(CHUNKS)
+    process, failures = pipeline.work.process, []
+
+    def away_for_long(*batch):
+        failures.append(pipeline.work.health.trouble)
+        if len(failures) < stream._MOST_FRUITLESS + 3:
+            raise Unavailable("storage is away")
+        return process(*batch)
+
+    monkeypatch.setattr(type(pipeline.work), "process", lambda _, *batch: away_for_long(*batch))
+    pipeline.stream_until_the_end()
+    assert failures[1] == "the pipeline waits to try again: storage is away"
+    assert pipeline.work.health.trouble is None
+    assert_exact(pipeline, run)

@@ -1,11 +1,9 @@
 """A pipeline at work: what it tells the barrier, what it does when it is told, and Force End in mid-job."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from typing import TypeVar
 
 import pytest
 from chunked_sales import cut, plain, sales
@@ -28,18 +26,9 @@ from kopitiam.pipeline import partials
 from kopitiam.pipeline.worker import PipelineNode, Worker
 from kopitiam.registry import Fence
 from kopitiam.supervision.coordinator import Coordination
+from waiting import eventually
 
 CHUNKS = cut(sales(seed=4), rows_a_chunk=20)
-SOON_SECONDS = 120.0  # on a busy machine
-T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T]) -> T:
-    deadline = time.monotonic() + SOON_SECONDS
-    while not (seen := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return seen
 
 
 @pytest.fixture
@@ -77,7 +66,7 @@ def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[Worker]:
 
 @contextmanager
 def leading(pipeline: Pipeline, bus: MemoryBus) -> Iterator[None]:
-    fence = Fence("leader", pipeline.registry.enlist("leader", "monitor-1", FOR_LONG))
+    fence = Fence("leader", pipeline.registry.enlist("leader", "monitor-1", FOR_LONG), "monitor-1")
     leader = Coordination(pipeline.registry, bus, fence)
     leader.start()
     try:

@@ -97,6 +97,7 @@ def unleash(fleet: Fleet, wanted: Wanted, listeners: Listeners) -> Summary:
             clients=wanted.clients,
             clients_ended=crowd.ended,
             leaders_by_epoch=witness.leaders_by_epoch(),
+            actions_by_epoch=witness.actions_by_epoch(),
             flaws=tuple(witness.flaws()),
         )
 

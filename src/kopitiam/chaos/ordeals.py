@@ -1,6 +1,6 @@
 """What was done to the nodes of a fleet, and what became of them. No I/O."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kopitiam.chaos.plan import Deed
@@ -19,6 +19,7 @@ class Ordeal:
     noticed_seconds: float | None = None  # None: not at all, as one that wakes in time
     revived_seconds: float | None = None
     is_replaced: bool = False
+    runs_under_way: dict[str, str] = field(default_factory=dict)  # run and state at the moment of the blow
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -24,6 +24,9 @@ class Seen(Protocol):
 
     @property
     def leader(self) -> str | None: ...
+
+    @property
+    def runs_under_way(self) -> Mapping[str, str]: ...
 
 
 class Struck(Protocol):
@@ -91,14 +94,17 @@ class Storm:
         self.bounds.on_struck(name, self.now())
         self._last = loss.at
         at, hold = loss.at - self._begun, strike.hold_seconds
-        ordeal = Ordeal(strike.number, name, strike.deed, at, was_leader, hold)
+        under_way = dict(self.witness.runs_under_way)
+        ordeal = Ordeal(strike.number, name, strike.deed, at, was_leader, hold, runs_under_way=under_way)
         self.ordeals.append(ordeal)
         self._open.append(_Open(ordeal, loss))
         self.victims.send(loss, signal.SIGKILL if strike.deed == "kill" else signal.SIGSTOP)
         self.on_change(ordeal)
 
     def _victim(self, target: str) -> str | None:
-        """Nobody as long as the fleet has enough to bear, or the target is not well."""
+        """Nobody as long as no run is under way, the fleet has enough to bear, or the target is not well."""
+        if not self.witness.runs_under_way:
+            return None
         name = self.witness.leader if target == LEADER else target
         if name is None or not self.bounds.allow(name, self.now()):
             return None

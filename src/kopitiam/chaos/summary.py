@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kopitiam.chaos.accounts import RunOutcome
@@ -46,6 +46,7 @@ class Summary:
     clients_ended: int
     leaders_by_epoch: Mapping[int, tuple[str, ...]]
     flaws: tuple[str, ...]  # of epochs
+    actions_by_epoch: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # logged by each monitor
 
     @property
     def verified(self) -> int:
@@ -109,6 +110,7 @@ class Summary:
             },
             "clients": {"started": self.clients, "ended": self.clients_ended},
             "leaders_by_epoch": {str(epoch): list(names) for epoch, names in self.leaders_by_epoch.items()},
+            "actions_by_epoch": {str(epoch): dict(count) for epoch, count in self.actions_by_epoch.items()},
             "notice_seconds": self.notice.to_dict(),
             "revive_seconds": self.revival.to_dict(),
             "timeline": [ordeal.to_dict() for ordeal in self.ordeals],

@@ -58,12 +58,12 @@ def analyze(
             is_brief=found.total_bytes < _BRIEF_BYTES,
             is_verbose=verbose,
         )
-        with private_client(settings, options) as (client, session):
+        with private_client(settings, options) as (client, engine):
             from kopitiam.cli.delivery import deliver
 
             run = client.open_run(**questions.to_dict())
             client.upload(found, run, strict=strict, progress=progress.on_table)
-            session.result()  # if Spark does not start, that is what to tell
+            engine.session.result()  # if Spark does not start, that is what to tell
             run.wait(progress=progress.on_status)
             progress.stop()
             deliver(run, out, as_json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kopitiam import __version__
+from kopitiam.cli.adopt import adopt
 from kopitiam.cli.analyze import analyze
 from kopitiam.cli.bench import bench
 from kopitiam.cli.chaos import chaos
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (analyze, serve, submit, runs, status, results, cancel, generate, verify, bench, warm):
+for command in (analyze, serve, submit, runs, status, results, cancel, adopt, generate, verify, bench, warm):
     app.command()(command)
 for node in (gateway, pipeline, monitor):
     app.command(rich_help_panel="Nodes of a fleet")(node)

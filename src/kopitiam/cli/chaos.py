@@ -154,12 +154,15 @@ def _account(summary: "Summary") -> list[str]:
     leaders = ", ".join(
         f"{epoch}: {' and '.join(names)}" for epoch, names in summary.leaders_by_epoch.items()
     )
+    actions = sum(sum(counts.values()) for counts in summary.actions_by_epoch.values())
+    under_way = sum(bool(ordeal.runs_under_way) for ordeal in summary.ordeals)
     return [
         "",
+        f"strikes while a run was under way: {under_way} of {len(summary.ordeals)}",
         f"runs verified: {summary.verified} of {len(summary.runs)}; rows: {rows:,}, "
         f"lost {summary.rows_lost:,}, double {summary.rows_doubled:,}",
         f"noticed: {_spread(summary.notice)}; revived: {_spread(summary.revival)}",
-        f"leaders by epoch: {leaders}",
+        f"leaders by epoch: {leaders}; actions of leaders in their logs: {actions}",
         f"clients ended: {summary.clients_ended} of {summary.clients}; {summary.seconds:.0f} s in all",
     ]
 

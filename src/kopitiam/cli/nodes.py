@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kopitiam.cli.logs import set_up_logs
-from kopitiam.cli.options import Config, LogJson
+from kopitiam.cli.options import Config, Insecure, LogJson
 from kopitiam.cli.signals import Terminated
 from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.errors import ConfigError
@@ -21,7 +21,11 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
 
 
 def gateway(
-    name: Name = "gateway-1", config: Config = None, verbose: Verbose = False, log_json: LogJson = False
+    name: Name = "gateway-1",
+    insecure: Insecure = False,
+    config: Config = None,
+    verbose: Verbose = False,
+    log_json: LogJson = False,
 ) -> None:
     """Run one gateway of a fleet.
 
@@ -30,7 +34,8 @@ def gateway(
       kopi gateway --config kopitiam.toml --name gateway-1
     """
     with contextlib.suppress(Terminated):
-        settings = _settings(config, name, verbose, log_json)
+        settings = _settings(config, name, verbose, log_json).changed(insecure=insecure)
+        settings.gateway.require_guarded()
         from kopitiam.fleet_nodes import member, run_gateway
 
         with member(_listening(settings, name), name, "gateway") as node:
@@ -62,7 +67,7 @@ def pipeline(
         wanted = _shards(settings, name, shards)
         from kopitiam.fleet_nodes import member, own_scratch, run_pipeline, take_cores_over
         from kopitiam.pipeline.executors import is_cluster
-        from kopitiam.pipeline.session import SparkOptions, spark_session
+        from kopitiam.pipeline.session import SparkOptions, spark_engine
 
         spark = settings.spark
         options = SparkOptions(
@@ -72,10 +77,10 @@ def pipeline(
             if is_cluster(spark.master):
                 take_cores_over(scratch)
             with (
-                spark_session(options, scratch) as session,
+                spark_engine(options, scratch) as engine,
                 member(settings, name, "pipeline") as node,
             ):
-                run_pipeline(node, wanted, session, scratch)
+                run_pipeline(node, wanted, engine, scratch)
 
 
 def monitor(
@@ -98,8 +103,11 @@ def monitor(
 def _settings(config: Path | None, name: str, verbose: bool, log_json: bool) -> Settings:
     set_up_logs(name, is_verbose=verbose, as_json=log_json)
     from kopitiam.fleet.services import service_settings
+    from kopitiam.landing.privacy import keep_private
 
-    return service_settings(load_settings(config))
+    settings = load_settings(config)
+    keep_private(settings.home, settings.umask)
+    return service_settings(settings)
 
 
 def _listening(settings: Settings, name: str) -> Settings:

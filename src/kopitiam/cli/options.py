@@ -22,6 +22,9 @@ AnswersJson = Annotated[
         help="Print JSON for scripts instead of text; of Q1 the first rows, summary.answers counts them all.",
     ),
 ]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen beyond this machine although there are no tokens.")
+]
 LogJson = Annotated[
     bool, typer.Option("--log-json", envvar="KOPI_LOG_JSON", help="Log JSON lines instead of text.")
 ]

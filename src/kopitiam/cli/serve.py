@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kopitiam.cli.logs import set_up_logs
-from kopitiam.cli.options import Config, Json, LogJson
+from kopitiam.cli.options import Config, Insecure, Json, LogJson
 from kopitiam.cli.signals import Terminated
 from kopitiam.contracts.config import load_settings
 
@@ -27,6 +27,7 @@ def serve(
         int | None,
         typer.Option(min=0, max=65535, help="0 takes a free one \\[default: 8440].", show_default=False),
     ] = None,
+    insecure: Insecure = False,
     config: Config = None,
     as_json: Json = False,
     verbose: Annotated[
@@ -42,26 +43,32 @@ def serve(
 
       kopi serve
 
-      kopi serve --home /srv/kopitiam --host 0.0.0.0 --port 8440
+      kopi serve --home /srv/kopitiam --port 8441
+
+    To listen for other machines, set \\[gateway.tokens] first.
     """
     try:
-        settings = load_settings(config).changed(home=home, host=host, port=port)
+        settings = load_settings(config).changed(home=home, host=host, port=port, insecure=insecure)
+        settings.gateway.require_guarded()
         set_up_logs("serve", is_verbose=verbose, as_json=log_json)
+        from kopitiam.landing.kept_logs import KeptLogs
         from kopitiam.landing.ownership import owned
-        from kopitiam.pipeline.session import SparkOptions, spark_session
+        from kopitiam.landing.privacy import keep_private
+        from kopitiam.pipeline.session import SparkOptions, spark_engine
         from kopitiam.service import service
 
+        keep_private(settings.home, settings.umask)
         options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
         with (
             owned(settings.home) as scratch,
-            spark_session(options, scratch) as session,
-            service(settings, session, scratch) as served,
+            spark_engine(options, scratch, KeptLogs(settings.home / "logs", "serve")) as engine,
+            service(settings, engine, scratch) as served,
         ):
             if as_json:
                 typer.echo(json.dumps({"url": served.url, "home": str(settings.home), "pid": os.getpid()}))
             else:
                 typer.echo(f"Kopitiam serves at {served.url}, home {settings.home}")
-            session.result()  # without Spark there is nothing to serve
+            engine.session.result()  # without Spark there is nothing to serve
             served.trouble.result()
     except Terminated:
         if not as_json:

@@ -18,9 +18,11 @@ from kopitiam.results.forms import REJECTED_FILE
 from kopitiam.results.reading import REPORT_FILE, Answers
 from kopitiam.results.ringgit import ringgit
 from kopitiam.results.summary import Summary
+from kopitiam.results.text import shorten
 
 _MOST_ROWS = 10  # of Q1 in JSON
 _MOST_LINES = 120  # of an answer
+_MAX_NAME = 60  # characters; a longer name would push the figures off the line
 _UNKNOWN = "unknown"
 
 Row = dict[str, Any]
@@ -102,7 +104,11 @@ def _show_products(
     console: Console, answers: Answers, name: str, figure: str, shown: Callable[[Any], str]
 ) -> None:
     figures = [
-        Figure((row["year_month_created_at"], row["item_name"]), shown(row[figure]), float(row[figure]))
+        Figure(
+            (row["year_month_created_at"], shorten(row["item_name"], _MAX_NAME)),
+            shown(row[figure]),
+            float(row[figure]),
+        )
         for row in _lines(console, answers, name)
     ]
     show_barred(console, figures)
@@ -132,7 +138,7 @@ def _show_by_store(console: Console, rows: list[Row], figure: Callable[[Row], Fi
     """Bars of all stores are to the same scale."""
     everything = [figure(row) for row in rows]
     for (store, _), of_store in groupby(rows, key=_store):
-        _say(console, store)
+        _say(console, shorten(store, _MAX_NAME))
         show_barred(console, [figure(row) for row in of_store], indent=4, beside=everything)
 
 

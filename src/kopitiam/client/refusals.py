@@ -26,6 +26,7 @@ _BY_STATUS: dict[int, type[KopitiamError]] = {
     415: InputError,
     422: InputError,
 }
+_WRONG_ADDRESS = frozenset({"host", "origin"})  # the gateway, or a proxy before it, has another name
 
 
 class ConflictError(RunError):
@@ -53,6 +54,8 @@ def refuse(server: str, status: int, body: bytes, secret: str | None) -> NoRetur
     message = _without(secret, problem.message)
     if status == 409:
         raise _clash(problem, message)
+    if problem.error in _WRONG_ADDRESS:
+        raise ConfigError(f"{server}: {message}")
     kind = _BY_STATUS.get(status)
     if kind is ConfigError:
         raise ConfigError(f"{server} refuses the token: {message}")

@@ -1,6 +1,8 @@
 """The settings: `kopitiam.toml`, above it `KOPI_SECTION__KEY` in the environment, above that flags."""
 
+import ipaddress
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +32,7 @@ from kopitiam.contracts.questions import Questions
 DEFAULT_FILE = Path("kopitiam.toml")
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 _A_YEAR = 365 * 86400.0
+_HOST_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63})*")
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address that is read, not listened on
 
 
@@ -95,6 +98,10 @@ class StorageSection(_Section):
 
 class GatewaySection(_Section):
     listen: str = "127.0.0.1:8440"
+    advertise: str = ""  # the URL under which clients reach it, if it is another one
+    allowed_hosts: tuple[str, ...] = ()  # further names that a request may have as its Host
+    proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
+    insecure: bool = False  # may listen beyond loopback without tokens
     tokens: dict[str, SecretStr] = {}
     admin_token: SecretStr = SecretStr("")
     tls_cert: str = ""
@@ -102,11 +109,18 @@ class GatewaySection(_Section):
     lease_seconds: float = Field(60, gt=0)
     max_chunk_bytes: int = Field(64 << 20, gt=0)
     max_chunk_rows: int = Field(1 << 20, gt=0)
-    max_bodies: int = Field(16, gt=0)  # chunks that are received or checked at once
+    max_bodies: int = Field(16, gt=0)  # chunks received or checked at once; of one owner at most half
+    max_connections: int = Field(1024, gt=0)  # of one address at most half
     max_open_runs: int = Field(1000, gt=0)  # of one owner
     max_requests_per_second: int = Field(1000, ge=0)  # likewise, after a burst of five times that; 0: any
-    idle_seconds: float = Field(30, gt=0)  # a body may pause this long
+    max_failures_per_second: int = Field(10, ge=0)  # wrong tokens from one address; likewise
+    head_seconds: float = Field(10, gt=0)  # for the head of a request
+    body_seconds: float = Field(600, gt=0)  # for the whole body of a request
+    idle_seconds: float = Field(30, gt=0)  # a body, or the reader of an answer, may pause this long
+    min_bytes_per_second: int = Field(4096, ge=0)  # of a body, on average once the grace is over; 0: any
+    grace_seconds: float = Field(10, gt=0)
     keep_results_hours: float = Field(24, gt=0)
+    orphan_hours: float = Field(24, ge=0)  # files that the registry does not know are kept this long
 
     @property
     def address(self) -> tuple[str, int]:
@@ -119,6 +133,52 @@ class GatewaySection(_Section):
         host, port = reachable(self.address[0]), self.address[1]
         scheme = "https" if self.tls_cert else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def needs_token(self) -> bool:
+        return bool(self.tokens or self.admin_token.get_secret_value())
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """Names, besides IP addresses and localhost, that a request may have as its Host."""
+        advertised = urlsplit(self.advertise).hostname or ""
+        names = (self.address[0], advertised, *self.allowed_hosts)
+        return frozenset(name.lower().rstrip(".") for name in names if name)
+
+    def require_guarded(self) -> None:
+        """Raises ConfigError if other machines could call this gateway without a token."""
+        if self.insecure or self.needs_token or _is_loopback(self.address[0]):
+            return
+        raise ConfigError(
+            f"gateway.listen {self.listen}: other machines could call it without a token; "
+            "set gateway.tokens, listen on 127.0.0.1, or accept that with --insecure or gateway.insecure"
+        )
+
+    @field_validator("advertise")
+    @classmethod
+    def _is_a_url(cls, advertise: str) -> str:
+        place = urlsplit(advertise)
+        if advertise and (place.scheme not in {"http", "https"} or not place.hostname):
+            raise ValueError("want an address such as https://kopitiam.example")
+        return advertise.rstrip("/")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _HOST_NAME.fullmatch(name.lower().rstrip(".")):
+                raise ValueError(f"{name!r}: want names such as kopitiam.example, without port or *")
+        return names
+
+    @field_validator("proxies")
+    @classmethod
+    def _are_networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                raise ValueError(f"{proxy!r}: want addresses such as 10.0.0.5 or 10.0.0.0/24") from None
+        return proxies
 
     @field_validator("listen")
     @classmethod
@@ -208,6 +268,8 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(Path("~/.kopitiam"), validate_default=True)
+    umask: str = Field("077", pattern="^0?[0-7]{3}$")  # of all that services write; 027 lets a group read
+    log_bytes: int = Field(16 << 20, gt=0)  # of a node's log, and as many of the one before
     registry: RegistrySection = RegistrySection()
     bus: BusSection = BusSection()
     storage: StorageSection = StorageSection()
@@ -219,12 +281,18 @@ class Settings(BaseSettings):
     questions: QuestionsSection = QuestionsSection()
 
     def changed(
-        self, home: Path | None = None, host: str | None = None, port: int | None = None
+        self,
+        home: Path | None = None,
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        insecure: bool = False,
     ) -> "Settings":
         """With flags above what file and environment say."""
         old_host, old_port = self.gateway.address
         listen = f"{host or old_host}:{old_port if port is None else port}"
-        gateway = self.gateway.model_copy(update={"listen": listen})
+        of_gateway = {"listen": listen, "insecure": insecure or self.gateway.insecure}
+        gateway = self.gateway.model_copy(update=of_gateway)
         update: dict[str, Any] = {"gateway": gateway}
         if home is not None:
             update["home"] = home.expanduser().absolute()
@@ -270,6 +338,13 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del settings_cls, dotenv_settings, file_secret_settings
         return env_settings, init_settings  # what the file says arrives as init arguments
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
 
 
 def reachable(host: str) -> str:

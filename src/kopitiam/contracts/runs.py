@@ -97,6 +97,8 @@ class ChunkRecord:
     rejected: int
     lane: int
     sequence: int
+    landed: str | None = None  # the digest of the file, which is another than a CSV body's; None: unknown
+    is_beside: bool = False  # the file's name carries the digest: an orphan had the plain name
 
     @property
     def shard(self) -> int:

@@ -11,6 +11,8 @@ from functools import cached_property
 import pyarrow as pa
 
 CHUNK_ROWS = 131_072
+MAX_TEXT_CHARACTERS = 1_024  # Unicode code points of a text cell
+MAX_REJECTED_CHARACTERS = 4_096  # of a rejected row that are kept
 
 
 class Kind(Enum):
@@ -22,6 +24,8 @@ class Kind(Enum):
     MONEY = "money"  # a decimal number of at most four decimals, at rest in ten-thousandths
     INSTANT = "instant"  # `2024-01-31 22:59:59`, local time of the chain, kept as if UTC
     DATE = "date"  # `1988-09-25`
+    BOOLEAN = "boolean"  # `True` or `False`
+    NUMBER = "number"  # a ratio: at most four decimals, in ten-thousandths; never a column of a file
 
 
 AT_REST: dict[Kind, pa.DataType] = {

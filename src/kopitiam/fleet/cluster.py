@@ -15,7 +15,10 @@ from kopitiam.fleet.services import in_order, service_settings, services_of
 from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
 from kopitiam.fleet.soundness import require_cores_for, require_runs_served, require_sound
 from kopitiam.fleet.status import NodeStatus, fleet_status
+from kopitiam.landing.privacy import keep_private
+from kopitiam.landing.recognition import Premises
 from kopitiam.registry.registry import open_registry
+from kopitiam.storage.open import open_storage
 
 PATIENCE_SECONDS = 120.0
 OnStep = Callable[[str, int, int], None]  # what is waited for, steps done, steps in all
@@ -31,6 +34,9 @@ def up(
 ) -> list[NodeStatus]:
     """Returns when every node is ready; if one does not come up, what was started here is stopped again."""
     require_sound(fleet.settings)
+    if fleet.settings.nodes.gateways:
+        fleet.settings.gateway.require_guarded()
+    keep_private(fleet.settings.home, fleet.settings.umask)
     started: list[str] = []
     try:
         _bring_up(fleet, started, time.monotonic() + patience_seconds, on_step)
@@ -57,6 +63,7 @@ def _bring_up(fleet: Fleet, started: list[str], deadline: float, on_step: OnStep
         start_node(fleet, name)
     settings = service_settings(fleet.settings)
     with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
+        Premises(settings.home, open_storage(settings), settings.storage.url).require(registry)
         require_runs_served(settings, registry)
         if SPARK_MASTER in services:
             require_cores_for(joining_pipelines(fleet), settings)

@@ -13,7 +13,9 @@ class FleetHome:
 
     def make(self) -> None:
         try:
-            self.nodes.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self.path, self.nodes, self.logs):
+                folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be used as home: {error.strerror}") from None
 
@@ -27,8 +29,12 @@ class FleetHome:
     def lock(self, name: str) -> Path:
         return self.nodes / f"{name}.lock"
 
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
     def log(self, name: str) -> Path:
-        return self.path / "logs" / f"{name}.log"
+        return self.logs / f"{name}.log"
 
     def service(self, name: str) -> Path:
         return self.path / "services" / name

@@ -1,7 +1,20 @@
-"""What a node says goes to one file, with one older generation; its last words explain why it ended."""
+"""What a node says goes to one file, with one older generation; its last words explain why it ended.
 
+The file is the standard output of the node and of its children, Java included: renaming it would change
+nothing for them. So it is copied and then cut to nothing; all of them append, and go on at its new end.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
 from pathlib import Path
+from typing import BinaryIO
 
+_LOOK_SECONDS = 1.0
+_PIECE = 1 << 20
+_log = logging.getLogger(__name__)
 MOST_BYTES = 16 << 20
 _LAST_BYTES = 8192
 _LAST_LINES = 5
@@ -13,12 +26,51 @@ def rotate(log: Path) -> None:
         log.replace(log.with_name(f"{log.name}.1"))
 
 
+def keep_small(logs: Path, most_bytes: int, stopping: threading.Event) -> None:
+    """Cuts logs of nodes and services that grow beyond `most_bytes`, until `stopping` is set. Each node does
+    this for all logs of the folder, since services cannot do it."""
+    while not stopping.wait(_LOOK_SECONDS):
+        for log in logs.glob("*.log"):
+            try:
+                cut(log, most_bytes)
+            except OSError as error:
+                _log.warning("%s: cannot be rotated: %s", log, error.strerror)
+
+
+def cut(log: Path, most_bytes: int) -> None:
+    """Moves what is in the log to the older generation, if it is too much. What is written at the very moment
+    between copying and cutting is lost."""
+    with contextlib.suppress(FileNotFoundError), log.open("r+b") as file:
+        if os.fstat(file.fileno()).st_size <= most_bytes:
+            return
+        with contextlib.suppress(BlockingIOError):  # another node is at it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_size > most_bytes:
+                _copy_and_cut(file, log.with_name(f"{log.name}.1"))
+
+
+def _copy_and_cut(file: BinaryIO, older: Path) -> None:
+    temporary = older.with_name(f".{older.name}")
+    try:
+        with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as copy:
+            most = (
+                os.fstat(file.fileno()).st_size + _PIECE
+            )  # one that writes faster than this reads has no end
+            while copy.tell() < most and (piece := file.read(_PIECE)):
+                copy.write(piece)
+            file.truncate(0)
+        temporary.replace(older)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def last_words(log: Path, since: int = 0) -> str:
     """The last lines after the first `since` bytes, to be put behind what they explain."""
     try:
         with log.open("rb") as file:
             end = file.seek(0, 2)
-            file.seek(max(since, end - _LAST_BYTES))
+            begin = since if since <= end else 0  # cut meanwhile
+            file.seek(max(begin, end - _LAST_BYTES))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         text = ""

@@ -11,6 +11,7 @@ from kopitiam.fleet.processes import Launched, launch, stop
 from kopitiam.fleet.programs import node_program
 from kopitiam.fleet.records import read_record, recorded_names
 from kopitiam.fleet.services import find_service
+from kopitiam.landing.privacy import keep_private
 
 FIRST_MOMENTS = 4.0  # what is wrong with a setting or a port shows by then
 
@@ -44,6 +45,7 @@ def open_fleet(config: Path | None) -> Fleet:
 def start_node(fleet: Fleet, name: str) -> bool:
     """Returns when it has lived through its first moments, a service when it answers. False if it ran."""
     kind = require_kind(fleet, name)
+    keep_private(fleet.settings.home, fleet.settings.umask)
     fleet.home.make()
     if kind == "service":
         return find_service(name, fleet.settings).start()

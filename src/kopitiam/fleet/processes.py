@@ -76,6 +76,7 @@ class Launched:
 def launch(home: FleetHome, program: Program) -> Launched:
     """Nothing happens if it runs. A frozen one that holds a port is killed; any other frozen one is left to
     find out that it was replaced, should it ever wake up."""
+    home.make()
     with locked(home.lock(program.name)):
         record = read_record(home, program.name)
         life = condition(record.process()) if record else "gone"

@@ -1,7 +1,6 @@
 """What the registry knows of the nodes, and is told of those that are stopped on purpose."""
 
 import contextlib
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,7 +39,7 @@ def report_stopped(fleet: Fleet, names: Sequence[str]) -> list[NodeRecord]:
     with contextlib.suppress(ServiceError), contextlib.closing(_registry(fleet)) as registry:
         for node in registry.nodes():
             if node.name in names and node.state != "stopped":
-                stopped = replace(node, state="stopped", pid=None, since=time.time(), leader=False)
+                stopped = replace(node, state="stopped", pid=None, since=registry.now(), leader=False)
                 registry.report_node(stopped)
                 silent.append(node)
     return silent

@@ -1,39 +1,78 @@
 """How much the gateway takes on at once, and whether it takes anything at all."""
 
 import asyncio
+import contextlib
+import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kopitiam.gateway.problems import RETRY_SECONDS, Refusal, busy, idle
+from kopitiam.contracts.config import GatewaySection
+from kopitiam.gateway.hosts import HostCheck
+from kopitiam.gateway.pace import Pace
+from kopitiam.gateway.problems import RETRY_SECONDS, Refusal, busy
 
 MOST_MESSAGE_BYTES = 64 << 10
+_PLACE_SECONDS = 5.0  # a body waits for a place, before 429
+_LOOK_SECONDS = 0.1  # for bodies that have become slow meanwhile
 _MOST_WAITING = 8  # of the threads that all calls share
 _JSON, _FORM = b"application/json", b"application/x-www-form-urlencoded"
 
 
 class Admission:
-    """Bodies under way are counted and bounded; requests under way are counted, to wait for when closing."""
+    """Bodies under way are counted and bounded; requests under way are counted, to wait for when closing.
 
-    def __init__(self, max_bodies: int) -> None:
-        self._max_bodies = max_bodies
+    One owner has at most half of the places for bodies. A body that finds none free waits for one for a
+    while, and takes that of a body which comes too slowly.
+    """
+
+    def __init__(self, limits: GatewaySection) -> None:
+        self._limits = limits
+        self._of_one_owner = max(1, limits.max_bodies // 2)
+        self._under_way: dict[Pace, str] = {}  # with the owner of each
+        self._freed = asyncio.Event()
         self._places = threading.BoundedSemaphore(_MOST_WAITING)
-        self.bodies = 0
         self.requests = 0
         self.is_closing = False
 
-    @contextmanager
-    def body(self) -> Iterator[None]:
-        if self.bodies >= self._max_bodies:
-            raise busy(f"{self.bodies} chunks are under way already")
-        self.bodies += 1
+    @property
+    def bodies(self) -> int:
+        return len(self._under_way)
+
+    @asynccontextmanager
+    async def body(self, owner: str) -> AsyncIterator[Pace]:
+        """A place for a body. Raises Refusal (429) if none gets free in time."""
+        await self._free_place(owner)
+        pace = Pace(self._limits)
+        self._under_way[pace] = owner
         try:
-            yield
+            yield pace
         finally:
-            self.bodies -= 1
+            del self._under_way[pace]
+            self._freed.set()
+            self._freed = asyncio.Event()
+
+    async def _free_place(self, owner: str) -> None:
+        now = asyncio.get_running_loop().time
+        until = now() + _PLACE_SECONDS
+        while others := self._in_the_way(owner):
+            if now() >= until:
+                raise busy(f"{len(others)} chunks are under way already")
+            if slow := next((pace for pace in others if pace.is_slow), None):
+                slow.give_way()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._freed.wait()
+
+    def _in_the_way(self, owner: str) -> list[Pace]:
+        """Bodies of which one has to end before this owner has a place; none if there is one."""
+        own = [pace for pace, of in self._under_way.items() if of == owner]
+        if len(own) >= self._of_one_owner:
+            return own
+        return list(self._under_way) if self.bodies >= self._limits.max_bodies else []
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -47,24 +86,27 @@ class Admission:
 
 
 class Door:
-    """Outermost: once closing, new requests get 503 while those inside finish. What is posted is JSON,
-    bounded in size and in patience."""
+    """Outermost: requests for other hosts and from other sites are refused. Once closing, new requests get
+    503 while those inside finish. What is posted is JSON, bounded in size and in time."""
 
-    def __init__(self, app: ASGIApp, admission: Admission, idle_seconds: float) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission, limits: GatewaySection) -> None:
         self._app = app
         self._admission = admission
-        self._idle_seconds = idle_seconds
+        self._limits = limits
+        self._hosts = HostCheck(limits.host_names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        if trespass := self._hosts.trespass(scope):
+            return await _refuse(send, trespass.status, trespass.error, trespass.message)
         if self._admission.is_closing:
-            return await _refuse(send)
+            return await _refuse(send, 503, "closing", "this gateway is shutting down; try again")
         self._admission.requests += 1
         try:
             if scope["method"] == "POST":  # what is PUT goes to a file, and has bounds of its own
-                message = _from_page(scope, _bounded(receive, self._idle_seconds))
-                await self._app(_as_json(scope), message, send)
+                posted = _from_page(scope, _bounded(receive, self._limits))
+                await self._app(_as_json(scope), posted, send)
             else:
                 await self._app(scope, receive, send)
         finally:
@@ -72,18 +114,24 @@ class Door:
         return None
 
 
-def _bounded(receive: Receive, idle_seconds: float) -> Receive:
+def _bounded(receive: Receive, limits: GatewaySection) -> Receive:
     received, is_whole = 0, False
+    pace: Pace | None = None
 
     async def bounded() -> Message:
-        nonlocal received, is_whole
+        nonlocal received, is_whole, pace
+        pace = pace or Pace(limits)  # the time before the first read is the gateway's own
+        if is_whole:  # what comes now is that the caller leaves
+            return await receive()
         try:
-            async with asyncio.timeout(None if is_whole else idle_seconds):
+            async with pace.kept():
                 message = await receive()
-        except TimeoutError:
-            raise HTTPException(408, idle(idle_seconds)) from None
+        except Refusal as late:
+            raise HTTPException(late.status, str(late)) from None
+        size = len(message.get("body", b""))
+        pace.add(size)
         is_whole = not message.get("more_body", False)
-        received += len(message.get("body", b""))
+        received += size
         if received > MOST_MESSAGE_BYTES:
             raise HTTPException(413, f"more than {MOST_MESSAGE_BYTES:,} bytes in one message")
         return message
@@ -116,12 +164,10 @@ def _media_type(scope: Scope) -> bytes:
     return named.partition(b";")[0].strip().lower()
 
 
-async def _refuse(send: Send) -> None:
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"retry-after", str(RETRY_SECONDS).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    body = b'{"error": "closing", "message": "this gateway is shutting down; try again"}'
+async def _refuse(send: Send, status: int, error: str, message: str) -> None:
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    if status == 503:
+        headers.append((b"retry-after", str(RETRY_SECONDS).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    body = json.dumps({"error": error, "message": message}).encode()
     await send({"type": "http.response.body", "body": body})

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.context import Gateway
@@ -14,7 +16,7 @@ from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.provisional import provisional_attempt
 from kopitiam.landing.layout import KEYS
 from kopitiam.results.forms import SUMMARY_FILE
-from kopitiam.results.reading import AnswerFiles
+from kopitiam.results.reading import MAX_REJECTED_FIELD, AnswerFiles
 from kopitiam.results.summary import Coverage
 from kopitiam.storage.port import Key
 
@@ -97,15 +99,26 @@ def coverage_now(gateway: Gateway, run: Run, made: Coverage) -> Coverage:
 
 def summary_now(gateway: Gateway, run: Run, folder: Key) -> dict[str, Any]:
     """As the file has it, but for the coverage."""
-    with gateway.storage.open(folder / SUMMARY_FILE) as file:
+    with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
         said: dict[str, Any] = json.loads(file.read())
     if "coverage" in said:
         said["coverage"] = asdict(coverage_now(gateway, run, Coverage(**said["coverage"])))
     return said
 
 
-def answer_files(gateway: Gateway, folder: Key) -> AnswerFiles:
-    return AnswerFiles(lambda name: gateway.storage.open(folder / name))
+def answer_files(gateway: Gateway, run: Run, folder: Key) -> AnswerFiles:
+    return AnswerFiles(lambda name: open_answer(gateway, run, folder / name))
+
+
+def open_answer(gateway: Gateway, run: Run, key: Key) -> pa.NativeFile:
+    """One that is damaged is not served."""
+    require_sound(gateway, run, key)
+    return gateway.storage.open(key)
+
+
+def require_sound(gateway: Gateway, run: Run, key: Key) -> None:
+    if not are_provisional(run, key.parent):
+        gateway.sound_answers.require(key, lambda: gateway.registry.results(run.run))
 
 
 def rejected_lines(gateway: Gateway, run: Run) -> Iterator[str]:
@@ -113,4 +126,12 @@ def rejected_lines(gateway: Gateway, run: Run) -> Iterator[str]:
     for position, file in enumerate(gateway.storage.find(f"{KEYS.rejected(run.run)}/*.csv")):
         content = io.BufferedReader(gateway.storage.open(file))
         with io.TextIOWrapper(content, "utf-8", errors="replace", newline="") as text:
-            yield from itertools.islice(text, 1 if position else 0, None)
+            yield from itertools.islice(_bounded_lines(text), 1 if position else 0, None)
+
+
+def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Lines, without the rest of one that is longer than a rejected row can be."""
+    while line := text.readline(MAX_REJECTED_FIELD):
+        yield line
+        while len(line) == MAX_REJECTED_FIELD and not line.endswith("\n"):
+            line = text.readline(MAX_REJECTED_FIELD)

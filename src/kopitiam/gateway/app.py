@@ -8,8 +8,10 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
+from kopitiam.contracts.health import Health
 from kopitiam.gateway import problems
 from kopitiam.gateway.access import Access
 from kopitiam.gateway.admission import Admission, Door
@@ -20,7 +22,9 @@ from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.rates import Rates
+from kopitiam.gateway.readiness import Readiness, default_checks
 from kopitiam.gateway.routes import about, chunks, fleet, pages, results, rows, runs
+from kopitiam.gateway.sound_answers import SoundAnswers
 from kopitiam.landing.layout import Home
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.storage.files import make_folder
@@ -29,12 +33,14 @@ from kopitiam.storage.open import open_storage
 _EXAMINERS = max(2, os.cpu_count() or 1)
 
 
-def open_gateway(fence: Fence, settings: Settings, registry: RegistryPort, bus: BusPort) -> Gateway:
+def open_gateway(
+    fence: Fence, settings: Settings, registry: RegistryPort, bus: BusPort, health: Health | None = None
+) -> Gateway:
     """One life of a gateway, with an incoming folder of its own."""
     home, storage, metrics = Home(settings.home), open_storage(settings), Metrics()
     incoming = _own_incoming(home, fence)
     intake = Intake(storage, registry, Examiners(_EXAMINERS), metrics, settings.gateway)
-    access, admission = Access(settings.gateway), Admission(settings.gateway.max_bodies)
+    access, admission = Access(settings.gateway), Admission(settings.gateway)
     heartbeats, endings = Heartbeats(), Endings()
     heartbeats.listen(bus)
     endings.listen(bus)
@@ -49,14 +55,20 @@ def open_gateway(fence: Fence, settings: Settings, registry: RegistryPort, bus: 
         access=access,
         admission=admission,
         rates=Rates(settings.gateway.max_requests_per_second),
+        failures=Rates(settings.gateway.max_failures_per_second),
         metrics=metrics,
+        readiness=Readiness(default_checks(registry, storage, incoming)),
         heartbeats=heartbeats,
         endings=endings,
+        health=health or Health(),
+        outbox=Outbox("announcements", lambda _, send: send()),
+        sound_answers=SoundAnswers(storage),
     )
 
 
 def close_gateway(gateway: Gateway) -> None:
     """Another life of the same name may be at work by now: what is its own stays."""
+    gateway.outbox.close()
     gateway.intake.examiners.close()
     shutil.rmtree(gateway.incoming, ignore_errors=True)
     with contextlib.suppress(OSError):  # not empty
@@ -83,10 +95,10 @@ def build_app(gateway: Gateway) -> Door:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        responses=problems.refusals(400, 401, 404, 422, 429, 503),
+        responses=problems.refusals(400, 401, 403, 404, 421, 422, 429, 503),
     )
     app.state.gateway = gateway
     problems.install(app)
     for routes in (runs, chunks, results, rows, fleet, about, pages):
         app.include_router(routes.router)
-    return Door(app, gateway.admission, gateway.settings.gateway.idle_seconds)
+    return Door(app, gateway.admission, gateway.settings.gateway)

@@ -1,6 +1,5 @@
 """Bodies on their way in: streamed to a file, bounded in size and in patience, with their digest."""
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -12,7 +11,8 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.gateway.problems import Refusal, idle
+from kopitiam.gateway.pace import Pace
+from kopitiam.gateway.problems import Refusal
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,23 @@ def media_type(request: Request) -> str:
     return named
 
 
-async def receive(request: Request, path: Path, max_bytes: int, idle_seconds: float) -> Body:
+async def receive(request: Request, path: Path, max_bytes: int, pace: Pace) -> Body:
+    """The body as a file. Raises Refusal if it is late, broken off, too large or not what its digest says."""
     kind = media_type(request)
     wanted = _wanted_digest(request)
     if int(request.headers.get("content-length", 0)) > max_bytes:
         raise _too_large(max_bytes)
     sha, size = hashlib.sha256(), 0
-    now = asyncio.get_running_loop().time
     try:
         with path.open("xb") as file:
-            async with asyncio.timeout(idle_seconds) as patience:
+            async with pace.kept():
                 async for piece in request.stream():
                     size += len(piece)
                     if size > max_bytes:
                         raise _too_large(max_bytes)
                     sha.update(piece)
                     file.write(piece)
-                    patience.reschedule(now() + idle_seconds)
-    except TimeoutError:
-        raise Refusal(408, "idle", idle(idle_seconds)) from None
+                    pace.add(len(piece))
     except ClientDisconnect:
         raise Refusal(400, "truncated", "the connection broke inside the body") from None
     if wanted is not None and wanted != sha.digest():

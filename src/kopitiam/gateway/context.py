@@ -2,32 +2,58 @@
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
+from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.api import TableName
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
+from kopitiam.contracts.health import Health
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.access import ANYBODY, Access, Caller
 from kopitiam.gateway.admission import Admission
 from kopitiam.gateway.endings import Endings
 from kopitiam.gateway.heartbeats import Heartbeats
+from kopitiam.gateway.hosts import machine_of
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.rates import Rates
+from kopitiam.gateway.readiness import Readiness
+from kopitiam.gateway.sound_answers import SoundAnswers
 from kopitiam.landing.layout import Home
 from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import StoragePort
 
 _RENEW_BELOW = 0.8  # of a lease: no write for every single call
+_MOST_RENEWALS = 10_000  # runs; one that is forgotten is renewed once more
+
+
+class Renewals:
+    """When this gateway last renewed the lease of each run, by a clock that nobody can set. The registry
+    says when a lease runs out: its clock is not this machine's."""
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
+        self._renewed: dict[str, float] = {}  # the one renewed longest ago comes first
+
+    def is_due(self, run: str, after_seconds: float) -> bool:
+        return self._steady() - self._renewed.get(run, -math.inf) >= after_seconds
+
+    def note(self, run: str) -> None:
+        self._renewed.pop(run, None)
+        self._renewed[run] = self._steady()
+        while len(self._renewed) > _MOST_RENEWALS:
+            self._renewed.pop(next(iter(self._renewed)), None)
 
 
 @dataclass
@@ -42,16 +68,23 @@ class Gateway:
     access: Access
     admission: Admission
     rates: Rates
+    failures: Rates  # of callers with wrong tokens, by address
     metrics: Metrics
+    readiness: Readiness
     heartbeats: Heartbeats
     endings: Endings
+    health: Health  # of the work in the same process; a gateway of a fleet has none beside it
+    outbox: Outbox[str, Callable[[], None]]
+    sound_answers: SoundAnswers
+    renewals: Renewals = field(default_factory=Renewals)
 
     def renewed(self, run: Run) -> Run:
         """Any call shows that the client lives."""
         lease = self.settings.gateway.lease_seconds
-        if run.state is RunState.OPEN and run.lease_expires_at - time.time() < _RENEW_BELOW * lease:
+        if run.state is RunState.OPEN and self.renewals.is_due(run.run, (1 - _RENEW_BELOW) * lease):
             with contextlib.suppress(RunOver):  # it may end at this very moment
                 self.registry.renew_lease(run.run, lease)
+                self.renewals.note(run.run)
         return run
 
     @contextlib.asynccontextmanager
@@ -79,17 +112,41 @@ def _gateway(request: Request) -> Gateway:
 GatewayDep = Annotated[Gateway, Depends(_gateway)]
 
 
-async def _known(request: Request, gateway: GatewayDep) -> Caller:
-    return gateway.access.caller(request)
+def _address(request: Request) -> str:
+    return machine_of(request.client.host) if request.client else ""
 
 
-KnownDep = Annotated[Caller, Depends(_known)]
+async def identify(request: Request, gateway: GatewayDep) -> Caller:
+    """The caller. Raises Refusal: 401 without a valid token, 429 for an address that guesses tokens too fast.
+
+    While an address guesses too fast its right tokens are refused too: otherwise guessing could go on. A web
+    page can make a browser call without a token, but not with a wrong one, so only wrong tokens count here.
+    """
+    address = _address(request)
+    is_guess = "authorization" in request.headers and gateway.settings.gateway.needs_token
+    if is_guess:
+        gateway.failures.require(address)
+    try:
+        return gateway.access.caller(request)
+    except Refusal:
+        (gateway.failures if is_guess else gateway.rates).admit(address)
+        raise
 
 
-async def _caller(request: Request, gateway: GatewayDep, known: KnownDep) -> Caller:
-    """Not faster than allowed. Where nobody needs a token, a machine counts as an owner."""
-    machine = request.client.host if request.client else ""
-    gateway.rates.admit(machine if known.owner == ANYBODY else known.owner)
+KnownDep = Annotated[Caller, Depends(identify)]
+
+
+async def _account(request: Request, known: KnownDep) -> str:
+    """On whose account a call goes: the token's owner; where nobody needs a token, the machine."""
+    return _address(request) if known.owner == ANYBODY else known.owner
+
+
+AccountDep = Annotated[str, Depends(_account)]
+
+
+async def _caller(gateway: GatewayDep, known: KnownDep, account: AccountDep) -> Caller:
+    """Not faster than allowed."""
+    gateway.rates.admit(account)
     return known
 
 

@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 from kopitiam.contracts.api import CSV
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.money import DIGITS
-from kopitiam.contracts.tables import TABLES, Column, Kind, Table
+from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, TABLES, Column, Kind, Table
+from kopitiam.gateway.parquet_format import Spread, Unsound, check_format, check_statistics
 from kopitiam.gateway.troubles import storage_trouble
 from kopitiam.intake.blocks import Block, read_blocks, read_header
+from kopitiam.intake.cells import is_text_too_long
 from kopitiam.intake.normal_form import NormalForm
 from kopitiam.landing.quarantine import Quarantine
 from kopitiam.landing.writer import encode
@@ -37,10 +39,6 @@ _RANGES = {  # at rest, the end excluded; the same as for CSV
     Kind.DATE: (_FIRST_DAY, _DAY_AFTER),
     Kind.INSTANT: (_FIRST_DAY * _DAY, _DAY_AFTER * _DAY),
 }
-
-
-class Unsound(Exception):
-    """The body is refused; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -114,44 +112,46 @@ def _as_in_its_file(blocks: Iterator[Block], line: int | None) -> Iterator[Block
 
 
 def _check_parquet(path: Path, table: Table, order: Order) -> int:
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         metadata = file.metadata
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         if metadata.num_rows > order.max_rows:
             raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are taken in one chunk")
+        check_format(file, table)
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         most_bytes = _MOST_UNFOLDING * order.max_bytes
         if sum(group.total_byte_size for group in groups) > most_bytes:
             raise Unsound("unfolds to more than a chunk may")
-        _check_schema(file.schema_arrow, table)
         rows = size = 0
-        for batch in file.iter_batches(_BATCH_ROWS):
-            batch.validate(full=True)
-            for column in table.columns:
-                _check_values(column, batch[column.name])
-            rows += batch.num_rows
-            size += batch.nbytes
-            if size > most_bytes:
-                raise Unsound("unfolds to more than a chunk may")
+        for number, group in enumerate(groups):
+            spreads = {column.name: Spread() for column in table.columns}
+            before = rows
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number]):
+                batch.validate(full=True)
+                for column in table.columns:
+                    spreads[column.name] += _check_values(column, batch[column.name])
+                rows += batch.num_rows
+                size += batch.nbytes
+                if size > most_bytes:
+                    raise Unsound("unfolds to more than a chunk may")
+            if rows - before != group.num_rows:
+                raise Unsound(f"{rows - before:,} rows, though its footer says {group.num_rows:,}")
+            check_statistics(group, spreads)
     if rows != metadata.num_rows:
         raise Unsound(f"{rows:,} rows, though its footer says {metadata.num_rows:,}")
     return rows
 
 
-def _check_schema(schema: pa.Schema, table: Table) -> None:
-    found = {field.name: field.type for field in schema}
-    wanted = {field.name: field.type for field in table.schema}
-    if len(found) != len(schema.names) or found != wanted:
-        spelled = ", ".join(f"{name}: {kind}" for name, kind in wanted.items())
-        raise Unsound(f"not the normal form of {table.name}; want the columns {spelled}")
-
-
-def _check_values(column: Column, values: pa.Array) -> None:
+def _check_values(column: Column, values: pa.Array) -> Spread:
+    """The spread of the values as Parquet stores them; of texts only how many are null."""
     if values.null_count and not column.is_optional:
         raise Unsound(f"{column.name} has empty values")
     if column.kind is Kind.TEXT:
         if pc.min(pc.binary_length(values)).as_py() == 0:
             raise Unsound(f"{column.name} has empty values")
-        return
+        if is_text_too_long(values):
+            most = f"{MAX_TEXT_CHARACTERS:,} characters"
+            raise Unsound(f"{column.name} has texts of more than {most}")
+        return Spread(values.null_count)
     numbers = values.cast(pa.int32() if column.kind is Kind.DATE else pa.int64())
     least, beyond = _RANGES[column.kind]
     spread = pc.min_max(numbers).as_py()
@@ -161,3 +161,4 @@ def _check_values(column: Column, values: pa.Array) -> None:
         whole = pc.multiply(pc.divide(numbers, _SECOND), _SECOND)
         if pc.all(pc.equal(numbers, whole)).as_py() is False:
             raise Unsound(f"{column.name} has fractions of a second")
+    return Spread(values.null_count, spread["min"], spread["max"])

@@ -8,6 +8,7 @@ from kopitiam.bus.port import BusPort
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Heartbeat, Message
 
+_MOST_NODES = 1_000  # names; more can only be made up
 _log = logging.getLogger(__name__)
 
 
@@ -23,7 +24,7 @@ class Heartbeats:
             _log.info("heartbeats are not shown: %s", error)
 
     def hear(self, message: Message) -> None:
-        if isinstance(message, Heartbeat):
+        if isinstance(message, Heartbeat) and (message.node in self._heard or len(self._heard) < _MOST_NODES):
             self._heard[message.node] = self._now()
 
     def seconds_ago(self, node: str) -> float | None:

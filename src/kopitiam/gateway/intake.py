@@ -11,17 +11,26 @@ from kopitiam.contracts.api import CSV, StoredChunk
 from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunError, RunOver, Unavailable
-from kopitiam.contracts.runs import Run
+from kopitiam.contracts.runs import ChunkRecord, Run
 from kopitiam.gateway.bodies import Body
 from kopitiam.gateway.examination import Finding, Order
 from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.problems import Refusal
+from kopitiam.landing.chunks import bad_rows, chunk_key, file_digest, named, rejected_key
 from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Registered, RegistryPort
 from kopitiam.storage.port import AlreadyWritten, Key, StoragePort
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where a body lies: under the plain names, or beside another body that has them."""
+
+    new: list[Key]
+    is_beside: bool
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,8 @@ class Intake:
             accepted = parquet if body.media_type == CSV else body.path
             files = [accepted, rejected] if finding.rejected else [accepted]
             size = accepted.stat().st_size
-            new = self._keep(run, table, number, body.digest, files)
+            landed = body.digest if accepted is body.path else file_digest(accepted)
+            kept = self._keep(run, table, number, body.digest, files)
         finally:
             for leftover in (parquet, rejected):
                 leftover.unlink(missing_ok=True)
@@ -57,15 +67,17 @@ class Intake:
                     rows=finding.rows,
                     bytes=size,
                     rejected=finding.rejected,
+                    landed=landed,
+                    is_beside=kept.is_beside,
                 )
         except RunError:  # no place for it: sealed or over meanwhile
-            self._drop(new)
+            self._drop(kept.new)
             raise
         crash_point("chunk.registered")
         told = {"run": run.run, "table": table, "chunk": number, "rows": finding.rows}
         _log.info("chunk %s", registered.outcome, extra=told)
+        self._settle(run.run, registered.chunk, kept)
         if registered.outcome == "conflict":  # a number belongs to one body for good
-            self._drop(new)
             raise self._conflict(table, number)
         return self._acknowledge(registered, table, number, body)
 
@@ -91,24 +103,42 @@ class Intake:
             raise Unavailable(finding.trouble)
         return finding
 
-    def _keep(self, run: Run, table: str, number: int, digest: str, files: list[Path]) -> list[Key]:
-        """Files under their names for good; those that are new. The chunk goes first, so that only the
-        body that gets the number leaves its bad rows beside it."""
-        chunk = KEYS.chunk(run.run, table, number % run.shards, number)
-        bad_rows = KEYS.rejected(run.run) / f"{table}-{number:05d}.csv"
+    def _keep(self, run: Run, table: str, number: int, digest: str, files: list[Path]) -> Kept:
+        """Files under their names for good. A name that another body has says nothing yet: that body may have
+        been cut short before it was registered. The registry decides which of them counts."""
+        keys = (KEYS.chunk(run.run, table, number % run.shards, number), bad_rows(run.run, table, number))
         try:
             with self._timed("sync"):
-                return [
-                    self.storage.name_of(key, digest)
-                    for file, key in zip(files, (chunk, bad_rows), strict=False)
-                    if self.storage.keep_once(file, key, digest)
-                ]
-        except AlreadyWritten:
-            raise self._conflict(table, number) from None
+                try:
+                    return Kept(self._written(files, keys, digest, is_beside=False), is_beside=False)
+                except AlreadyWritten:
+                    return Kept(self._written(files, keys, digest, is_beside=True), is_beside=True)
         except FileNotFoundError:
             if (state := self.registry.get_run(run.run).state).is_over:  # whose folder went meanwhile
                 raise RunOver(f"run {run.run} is {state}") from None
             raise
+
+    def _written(
+        self, files: list[Path], keys: tuple[Key, ...], digest: str, *, is_beside: bool
+    ) -> list[Key]:
+        """Those that are new. The chunk goes first: whoever finds bad rows there finds their chunk too."""
+        names = [named(self.storage, key, digest, is_beside) for key in keys]
+        wanted = names if is_beside else keys
+        return [
+            name
+            for file, key, name in zip(files, wanted, names, strict=False)
+            if self.storage.keep_once(file, key, digest)
+        ]
+
+    def _settle(self, run: str, chunk: ChunkRecord, kept: Kept) -> None:
+        """Of what was written here, only what the registry tells of stays."""
+        counting = {
+            chunk_key(self.storage, run, chunk, chunk.digest, chunk.is_beside),
+            rejected_key(self.storage, run, chunk),
+        }
+        self._drop([key for key in kept.new if key not in counting])
+        if chunk.is_beside:  # the bad rows of the body that was cut short; the run's end removes the rest
+            self._drop([bad_rows(run, chunk.table, chunk.number)])
 
     def _drop(self, keys: list[Key]) -> None:
         for key in keys:

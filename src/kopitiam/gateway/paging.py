@@ -1,11 +1,10 @@
-"""A page out of a long answer: only the row groups that hold it are read, or searched, one at a time."""
+"""A page out of a long answer: only the row groups that hold it are read, or searched, a piece at a time."""
 
 import contextlib
 import csv
 import functools
 import itertools
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
-from kopitiam.results.text import plain_text
+from kopitiam.results.reading import MAX_REJECTED_FIELD
+from kopitiam.results.text import plain_text, shorten
+
+_BATCH_ROWS = 4_096
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,11 @@ def rejected_page(lines: Iterable[str], offset: int, limit: int) -> tuple[list[l
 
 def _rejected(lines: Iterable[str]) -> Iterator[list[str]]:
     """A client may have sent whatever it liked in their place."""
-    csv.field_size_limit(sys.maxsize)  # a rejected row may be as long as it likes
+    csv.field_size_limit(MAX_REJECTED_FIELD)
     with contextlib.suppress(csv.Error):
         for row in itertools.islice(csv.reader(lines), 1, None):
-            yield [*row, *[""] * len(REJECTED_COLUMNS)][: len(REJECTED_COLUMNS)]
+            cells = [*row, *[""] * len(REJECTED_COLUMNS)][: len(REJECTED_COLUMNS)]
+            yield [shorten(cell) for cell in cells]
 
 
 def _groups(file: pq.ParquetFile) -> list[int]:
@@ -62,7 +65,7 @@ def _skipping(file: pq.ParquetFile, offset: int, limit: int) -> Iterator[pa.Tabl
     first = 0
     for group, rows in enumerate(_groups(file)):
         if first < offset + limit and offset < first + rows:
-            yield file.read_row_group(group)
+            yield from _tables(file, group)
         first += rows
 
 
@@ -80,13 +83,19 @@ def _found(file: pq.ParquetFile, search: str) -> Iterator[pa.Table]:
     """The rows with the text in one of their cells, whatever the case; a figure also as people write it."""
     wanted = {field.name: _wanted(field.type, search) for field in file.schema_arrow}
     for group in range(file.metadata.num_row_groups):
-        table = file.read_row_group(group)
-        hits = [
-            pc.match_substring(_searched(table[name].combine_chunks()), text, ignore_case=True)
-            for name, text in wanted.items()
-            if text is not None
-        ]
-        yield table.filter(functools.reduce(pc.or_, hits))
+        for table in _tables(file, group):
+            hits = [
+                pc.match_substring(_searched(table[name].combine_chunks()), text, ignore_case=True)
+                for name, text in wanted.items()
+                if text is not None
+            ]
+            yield table.filter(functools.reduce(pc.or_, hits))
+
+
+def _tables(file: pq.ParquetFile, group: int) -> Iterator[pa.Table]:
+    """A row group in pieces, of which one at a time is in memory: texts may be long."""
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
+        yield pa.Table.from_batches([batch])
 
 
 def _wanted(kind: pa.DataType, search: str) -> str | None:

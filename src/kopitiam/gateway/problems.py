@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from kopitiam.contracts import errors
 from kopitiam.contracts.api import Problem
+from kopitiam.contracts.public_text import without_paths
 from kopitiam.gateway.troubles import storage_trouble
 
 _STATUS = {
@@ -64,7 +65,10 @@ def install(app: FastAPI) -> None:
     async def failed(_: Request, error: errors.KopitiamError) -> JSONResponse:
         for kind, (status, word) in _STATUS.items():
             if isinstance(error, kind):
+                if status >= 500:
+                    _log.error("%s", error)
                 return _answer(status, {"error": word, "message": str(error)})
+        _log.error("%s", error)
         return _answer(500, {"error": "internal", "message": str(error)})
 
     @app.exception_handler(OSError)
@@ -95,4 +99,5 @@ def _answer(status: int, body: dict[str, Any]) -> JSONResponse:
     headers = {"Retry-After": str(RETRY_SECONDS)} if status in {429, 503} else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    body = body | {"message": without_paths(body["message"])}
     return JSONResponse(body, status, headers=headers)

@@ -26,12 +26,15 @@ class Rates:
         self._buckets: dict[str, _Bucket] = {}
 
     def admit(self, caller: str) -> None:
-        if not self._per_second:
-            return
-        bucket = self._filled(caller)
-        if bucket.left < 1:
+        """Counts a call. Raises Refusal (429) if there were too many."""
+        self.require(caller)
+        if self._per_second:
+            self._filled(caller).left -= 1
+
+    def require(self, caller: str) -> None:
+        """The same, without counting."""
+        if self._per_second and self._filled(caller).left < 1:
             raise Refusal(429, "too_fast", f"more than {self._per_second} requests a second; slow down")
-        bucket.left -= 1
 
     def _filled(self, caller: str) -> _Bucket:
         now = self._now()

@@ -2,23 +2,29 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
+import resource
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
-from kopitiam.contracts.config import GatewaySection
+from kopitiam.contracts.config import GatewaySection, reachable
 from kopitiam.contracts.errors import ConfigError, RunFailed
 from kopitiam.gateway.app import build_app
+from kopitiam.gateway.connections import bounded_protocol
 from kopitiam.gateway.context import Gateway
 
 CLOSING_SECONDS = 5.0  # for requests under way; the node has ten in all
 _LOOK_SECONDS = 0.05
+_CONNECT_SECONDS = 5.0
+_FILES_PER_CONNECTION = 4
 
 
 class GatewayServer(uvicorn.Server):
@@ -32,6 +38,11 @@ class GatewayServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                http=bounded_protocol(settings),
+                ws="none",
+                limit_concurrency=None,  # the protocol bounds connections
+                proxy_headers=bool(settings.proxies),  # uvicorn would believe every process of this machine
+                forwarded_allow_ips=list(settings.proxies),
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
                 ssl_certfile=settings.tls_cert or None,
@@ -40,6 +51,12 @@ class GatewayServer(uvicorn.Server):
         )
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         self._gateway = gateway
+        _allow_open_files(_FILES_PER_CONNECTION * settings.max_connections)
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.admission.is_closing:
@@ -67,6 +84,7 @@ class GatewayServer(uvicorn.Server):
 
 def listen(settings: GatewaySection) -> socket.socket:
     """The port, held but not served yet; whatever of the settings cannot be is found here."""
+    settings.require_guarded()
     _check_certificate(settings)
     host, port = settings.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,22 +105,61 @@ def address(gateway: Gateway, bound: socket.socket) -> str:
 
 
 @contextlib.contextmanager
-def serving(gateway: Gateway, port: socket.socket | None = None) -> Iterator[str]:
-    """The gateway beside other work of this process; gives its address once it answers."""
+def serving(
+    gateway: Gateway,
+    port: socket.socket | None = None,
+    *,
+    on_ended: Callable[[], None] = lambda: None,
+    pulse: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None,
+) -> Iterator[str]:
+    """The gateway beside other work of this process; gives its address once it answers.
+
+    `on_ended` is called if the server ends while the block lasts. `pulse` is given what to ask the server
+    with: it returns when the event loop has taken a turn and the port a connection.
+    """
     bound = port or listen(gateway.settings.gateway)
-    server = GatewayServer(gateway)
-    thread = threading.Thread(target=server.run, args=([bound],), name="gateway", daemon=True)
+    server, is_leaving = GatewayServer(gateway), threading.Event()
+
+    def serve() -> None:
+        try:
+            server.run([bound])
+        finally:
+            if not is_leaving.is_set():
+                on_ended()
+
+    thread = threading.Thread(target=serve, name="gateway", daemon=True)
     thread.start()
     try:
         while not server.started:
             thread.join(0.01)
             if not thread.is_alive():
                 raise RunFailed("the gateway did not start")
-        yield address(gateway, bound)
+        asking = functools.partial(_ask, server, bound)
+        with pulse(asking) if pulse else contextlib.nullcontext():
+            yield address(gateway, bound)
     finally:
+        is_leaving.set()
         server.close()
         thread.join()
         bound.close()
+
+
+def _ask(server: GatewayServer, bound: socket.socket) -> None:
+    """Raises, or does not return, where the server serves nobody."""
+    loop = server.loop
+    if loop is None or server.should_exit:
+        raise RunFailed("the gateway's server has ended")
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+    host, port = bound.getsockname()[:2]
+    socket.create_connection((reachable(host), port), _CONNECT_SECONDS).close()
+
+
+def _allow_open_files(count: int) -> None:
+    """As far as the system lets this process; many allow 1,024 unless asked for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _check_certificate(settings: GatewaySection) -> None:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
+from kopitiam.contracts.public_text import without_paths
 from kopitiam.contracts.stages import (
     BEFORE_BARRIER,
     BEHIND_BARRIER,
@@ -42,7 +43,7 @@ def run_status(registry: RegistryPort, run: str) -> RunStatus:
         unmatched=None if unmatched is None else sum(unmatched.values()),
         unmatched_by_table=unmatched,
         answers=answered.get("answers"),
-        error=found.error,
+        error=None if found.error is None else without_paths(found.error),
     )
 
 

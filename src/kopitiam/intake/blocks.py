@@ -14,7 +14,7 @@ import numpy as np
 from kopitiam.contracts.errors import InputError
 
 BLOCK_BYTES = 4 << 20
-LONGEST_ROW_BYTES = 64 << 20
+LONGEST_ROW_BYTES = 4 << 20  # a longer one is not held in memory: the file is refused
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+)?+'
 _ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(?:\r?\n|\r)")
 _NEWLINE = ord("\n")
@@ -68,7 +68,8 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
                 yield Block(memoryview(data)[:cut], line, has_quotes)
                 offset, line, size = offset + cut, line + _lines(data, cut), block_bytes
             elif size >= LONGEST_ROW_BYTES:
-                raise InputError(f"{path}, line {line}: a quote is opened here and not closed within 64 MiB")
+                why = "a quote is opened here and not closed within" if has_quotes else "a row of more than"
+                raise InputError(f"{path}, line {line}: {why} {LONGEST_ROW_BYTES >> 20} MiB")
             else:
                 size *= 2
 
@@ -109,9 +110,15 @@ def _take_header(file: BinaryIO, path: Path) -> bytes:
         if not more and _ROW.match(text + b"\n", start):
             return text
         if not more or len(text) > LONGEST_ROW_BYTES:
-            raise InputError(f"{path}, line 1: a quote is opened in the header and not closed")
+            raise InputError(f"{path}, line 1: {_why_no_header(text)}")
         text += more
     return text[: row.end()]
+
+
+def _why_no_header(text: bytes) -> str:
+    if b'"' in text:
+        return "a quote is opened in the header and not closed"
+    return f"a header of more than {LONGEST_ROW_BYTES >> 20} MiB"
 
 
 def _lines(data: bytes, end: int) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopitiam.contracts.money import DECIMALS, DIGITS
-from kopitiam.contracts.tables import AT_REST, Column, Kind
+from kopitiam.contracts.tables import AT_REST, MAX_TEXT_CHARACTERS, Column, Kind
 
 _ONE_DECIMAL = pa.decimal128(38, 1)
 _MONEY = pa.decimal128(38, DECIMALS)
@@ -28,7 +28,7 @@ _PATTERNS = {
     Kind.DATE: r"^\d{4}-\d\d-\d\d$",
 }
 _WANTED = {
-    Kind.TEXT: "a text",
+    Kind.TEXT: f"a text of at most {MAX_TEXT_CHARACTERS:,} characters",
     Kind.ID: "a whole number",
     Kind.COUNT: "a whole number",
     Kind.MONEY: f"an amount of at most {DECIMALS} decimals below 10^{DIGITS - DECIMALS}",
@@ -82,7 +82,18 @@ def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
             _require_length(texts, len("1988-09-25"))
             return _from_year_one(texts.cast(AT_REST[kind]))
         case Kind.TEXT:
+            if is_text_too_long(texts):
+                raise pa.ArrowInvalid(f"not {_WANTED[kind]}")
             return texts
+
+
+def is_text_too_long(texts: pa.Array) -> bool:
+    """Whether a text has more than `MAX_TEXT_CHARACTERS` code points; bytes are counted first, since they are
+    counted in a fraction of the time."""
+    most_bytes = pc.max(pc.binary_length(texts)).as_py() or 0
+    if most_bytes <= MAX_TEXT_CHARACTERS:
+        return False
+    return bool(pc.max(pc.utf8_length(texts)).as_py() > MAX_TEXT_CHARACTERS)
 
 
 def _require_pattern(kind: Kind, texts: pa.Array) -> None:

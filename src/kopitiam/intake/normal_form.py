@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.tables import Column, Rejected, Table
+from kopitiam.contracts.tables import MAX_REJECTED_CHARACTERS, Column, Rejected, Table
 from kopitiam.intake.blocks import BYTE_ORDER_MARK, Block
 from kopitiam.intake.cells import bad_cells, convert, reason
 
@@ -102,7 +102,7 @@ class NormalForm:
     def _rejected(self, located: list[tuple[int, bytes]], reasons: dict[int, str]) -> Iterator[Rejected]:
         for number, why in sorted(reasons.items()):
             line, row = located[number]
-            yield Rejected(self._file, line, why, row.decode("utf-8", "replace"))
+            yield Rejected(self._file, line, why, _shortened(row))
 
     def _why_unreadable(self, located: list[tuple[int, bytes]], error: pa.ArrowInvalid) -> str:
         for line, row in located:
@@ -111,6 +111,14 @@ class NormalForm:
             except UnicodeDecodeError:
                 return f"{self._file}, line {line}: not UTF-8 text (save the file as UTF-8)"
         return f"{self._file}: not readable as CSV: {error}"
+
+
+def _shortened(row: bytes) -> str:
+    """The row as text, its beginning if it is long: rejected rows are kept, sent and shown."""
+    text = row[: 4 * MAX_REJECTED_CHARACTERS].decode("utf-8", "replace")
+    if len(text) <= MAX_REJECTED_CHARACTERS and len(row) <= 4 * MAX_REJECTED_CHARACTERS:
+        return text
+    return text[:MAX_REJECTED_CHARACTERS] + "..."
 
 
 def _as_read(column: Column) -> pa.DataType:

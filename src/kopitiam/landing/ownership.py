@@ -2,12 +2,16 @@
 
 import contextlib
 import fcntl
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from kopitiam.contracts.errors import ConfigError, InputError
+from kopitiam.contracts.errors import ConfigError, InputError, UserError
+from kopitiam.landing.kept_logs import KeptLogs
+
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -31,11 +35,19 @@ def owned(home: Path) -> Iterator[Path]:
             raise ConfigError(
                 f"{home}: another kopi serve or a fleet uses this home; choose another with --home"
             ) from None
-        scratch = home / "scratch"
+        scratch, logs = home / "scratch", KeptLogs(home / "logs", "serve")
+        if kept := logs.keep(scratch):
+            _log.warning("the life before this one ended badly; what Spark said is kept in %s", kept)
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:
             yield scratch
+        except UserError:  # refused at the start: no trouble of Spark's
+            raise
+        except Exception:
+            if kept := logs.keep(scratch):
+                _log.error("what Spark said is kept in %s", kept)
+            raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -6,6 +6,8 @@ from kopitiam.contracts.errors import Unavailable
 from kopitiam.landing.layout import KEYS
 from kopitiam.storage.port import Key, StoragePort
 
+# Below a batch: written; by a task that is done, of a job that is not; by a task that is not.
+PARTIALS_OF_RUNS = ("run=*", "_temporary/*/*/run=*", "_temporary/*/_temporary/*/run=*")
 _log = logging.getLogger(__name__)
 
 
@@ -23,6 +25,9 @@ def remove_material(storage: StoragePort, run: str, published: Key | None = None
 def remove_run(storage: StoragePort, run: str) -> None:
     """Material first: whoever finds answers may still trust them."""
     remove_material(storage, run)
+    for below in PARTIALS_OF_RUNS[1:]:
+        for folder in storage.find(f"{KEYS.partials}/pipeline=*/batch=*/{below.removesuffix('*')}{run}"):
+            storage.remove(folder)
     for folder in (KEYS.rejected(run), KEYS.results(run)):
         storage.remove(folder)
 
@@ -48,7 +53,7 @@ def remove_partial(storage: StoragePort, folder: Key) -> None:
 def runs_at_rest(storage: StoragePort) -> set[str]:
     patterns = (
         f"{KEYS.landing}/table=*/shard=*/run=*",
-        f"{KEYS.partials}/pipeline=*/batch=*/run=*",
+        *(f"{KEYS.partials}/pipeline=*/batch=*/{below}" for below in PARTIALS_OF_RUNS),
         f"{KEYS.rejected('*')}",
         f"{KEYS.results('*')}",
     )

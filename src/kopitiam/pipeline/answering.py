@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -24,16 +25,18 @@ from kopitiam.results.answers import RawAnswers
 from kopitiam.storage.port import Key, StoragePort
 
 T = TypeVar("T")
+Stage = Callable[[DataFrame], DataFrame]
 SCHEDULER_POOL = "answers"
+_MOST_IDS_IN_FILTER = 1_000
 
 
 @dataclass(frozen=True)
 class Material:
-    """What the answers of a run are made of: the paths of its partials, and the files of its tables."""
+    """What the answers of a run are made of: the files of its partials, counted, and those of its tables."""
 
     run: str
     questions: Questions
-    partials: Sequence[str]
+    partials: Sequence[Key]
     files: Mapping[str, Sequence[Key]]
     storage: StoragePort
     sorting: Key  # where Spark may leave the sorted files of Q1 for a while
@@ -44,8 +47,8 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
     storage = material.storage
 
     def partial(kind: str) -> DataFrame:
-        paths = [path for path in material.partials if partials.kind_of(path) == kind]
-        return partials.read(spark, storage.url(KEYS.partials), kind, paths)
+        files = [file for file in material.partials if partials.kind_of(str(file.parent)) == kind]
+        return partials.read(spark, storage.url(KEYS.partials), kind, [storage.url(file) for file in files])
 
     def table(name: str) -> DataFrame:
         files = [storage.url(key) for key in material.files[name]]
@@ -61,8 +64,7 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
         """Ranks first, so that the few wanted ids reach down into the users' Parquet files."""
         slices = tasks_at_once(spark)
         ranked = asked.customers_by_store(partial(partials.PURCHASES), material.questions, slices).toArrow()
-        wanted = ranked["user_id"].unique().to_pylist()
-        users = table("users").where(f.col("user_id").isin(wanted))
+        users = table("users").transform(users_with(spark, ranked["user_id"].unique()))
         return asked.birthdates_by_store(spark.createDataFrame(ranked), table("stores"), users).toArrow()
 
     def large_sales() -> tuple[Path, ...]:
@@ -80,6 +82,23 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
         except SPARK_FAILED as error:
             raise failure_of(error) from error
     return RawAnswers(sales, best_products, values, ranked_customers)
+
+
+def users_with(spark: SparkSession, ids: pa.Array) -> Stage:
+    """The users with these ids: a filter for a few of them, a join for any number.
+
+    Each id of a filter costs two calls to the JVM and a literal in the plan.
+    """
+
+    def known_users(users: DataFrame) -> DataFrame:
+        if len(ids) <= _MOST_IDS_IN_FILTER:
+            return users.where(f.col("user_id").isin(ids.to_pylist()))
+        bounds = pc.min_max(ids).as_py()
+        in_range = users.where(f.col("user_id").between(bounds["min"], bounds["max"]))
+        wanted = spark.createDataFrame(pa.table({"user_id": ids}))
+        return in_range.join(f.broadcast(wanted), on="user_id", how="leftsemi")
+
+    return known_users
 
 
 def _as_jobs_of(spark: SparkSession, run: str, question: Callable[[], T], watch: Stopwatch) -> T:

@@ -3,27 +3,38 @@
 Trouble of one run is its own: it fails with the reason, and the batch is computed again without it.
 """
 
+import functools
 import logging
 import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import IllegalTransition, RunFailed, RunNotFound, RunOver, Unavailable
+from kopitiam.contracts.errors import (
+    IllegalTransition,
+    PartialsDiffer,
+    RunFailed,
+    RunNotFound,
+    RunOver,
+    Unavailable,
+)
+from kopitiam.contracts.health import Health
 from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
+from kopitiam.landing.chunks import chunk_key, flaw_of
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline import partials
+from kopitiam.pipeline.attempts import Attempts, Gate
+from kopitiam.pipeline.counting import count_rows, described, written_rows
 from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, is_stopped, jobs_of
 from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.questions import partials_of_items, partials_of_transactions
@@ -47,6 +58,7 @@ class Share:
 
     run: Run
     files: Mapping[LogEntry, Key]
+    landed: Mapping[LogEntry, str | None]  # the digests that these files were registered with
 
     @property
     def chunks(self) -> tuple[LogEntry, ...]:
@@ -65,6 +77,13 @@ class BatchWork:
     storage: StoragePort
     fence: Fence
     stopping: threading.Event
+    health: Health = field(default_factory=Health)
+
+    @functools.cached_property
+    def attempts(self) -> Attempts:
+        """Of all that is at work on this engine."""
+        is_dead = functools.partial(is_stopped, self.spark)
+        return Attempts(self.registry, self.fence, self.stopping, is_dead, Gate(self.stopping))
 
     @property
     def is_closing(self) -> bool:
@@ -73,12 +92,32 @@ class BatchWork:
 
     def process(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
         """Everything but the commit."""
-        with watch.lap("check"):
-            shares = [share for share in self._shares(found.chunks) if self._is_sound(share)]
-        with watch.lap("compute"):
-            written = self._write(f"{query}-{number}", shares)
+        shares, written = [], []
+        parts = self._parts_apart(self._shares(found.chunks))
+        for part, is_alone in parts:
+            names = [share.run.run for share in part]
+            with self.attempts.trying("batch", names, is_alone) as attempt:
+                with watch.lap("check"):
+                    sound = [share for share in part if self._is_sound(share)]
+                with watch.lap("compute"):
+                    written += self._write(f"{query}-{number}", sound)
+            if len(parts) > 1:  # what may end the next part is not to count for this one
+                self.attempts.give_back(attempt)
+            else:
+                self.attempts.uncommitted.append(attempt)
+            shares += sound
         processed = tuple(each for share in shares for each in _processed(share))
         return Batch(query, number, found.spans, processed, tuple(written))
+
+    def _parts_apart(self, shares: list[Share]) -> list[tuple[list[Share], bool]]:
+        """Runs under which an attempt ended badly go by themselves; those that had enough attempts fail."""
+        by_name = {share.run.run: share for share in shares}
+        given_up, suspects = self.attempts.verdicts("batch", by_name)
+        for run, reason in given_up.items():
+            self._blame(run, reason)
+        others = [share for share in shares if share.run.run not in {*given_up, *suspects}]
+        apart = [([by_name[run]], True) for run in suspects]
+        return [*apart, (others, False)] if others else apart
 
     def fail(self, run: str, reason: str) -> None:
         _log.warning("run %s: %s", run, reason, extra={"run": run})
@@ -86,6 +125,7 @@ class BatchWork:
             self.registry.move(run, RunState.FAILED, reason, self.fence)
         except (RunOver, RunNotFound, IllegalTransition):
             return
+        self.health.got_on()
         let_go(self.storage, run)
 
     def _shares(self, chunks: Iterable[LogEntry]) -> list[Share]:
@@ -93,21 +133,22 @@ class BatchWork:
         by_run: dict[str, list[LogEntry]] = defaultdict(list)
         for chunk in chunks:
             by_run[chunk.run].append(chunk)
-        return [Share(run, self._files(run, by_run[run.run])) for run in self._alive(by_run)]
+        return [self._share(run, by_run[run.run]) for run in self._alive(by_run)]
 
-    def _files(self, run: Run, chunks: list[LogEntry]) -> dict[LogEntry, Key]:
-        digests = self._digests(run.run, {chunk.table for chunk in chunks}) if self.storage.is_shared else {}
-        return {
-            chunk: chunk_key(
-                self.storage, run.run, chunk, digests.get((chunk.table, chunk.number), "unknown")
-            )
-            for chunk in chunks
-        }
+    def _share(self, run: Run, chunks: list[LogEntry]) -> Share:
+        records = self._records(run.run, {chunk.table for chunk in chunks})
+        files, landed = {}, {}
+        for chunk in chunks:
+            record = records.get((chunk.table, chunk.number))
+            told = (record.digest, record.is_beside) if record else ("unknown", False)
+            files[chunk] = chunk_key(self.storage, run.run, chunk, *told)
+            landed[chunk] = record.landed if record else None
+        return Share(run, files, landed)
 
-    def _digests(self, run: str, tables: Iterable[str]) -> dict[tuple[str, int], str]:
-        """A store may hold several bodies for a number: the digest that was registered says which counts."""
+    def _records(self, run: str, tables: Iterable[str]) -> dict[tuple[str, int], ChunkRecord]:
+        """A store may hold several bodies for a number: what was registered says which counts."""
         try:
-            return {(table, c.number): c.digest for table in tables for c in self.registry.chunks(run, table)}
+            return {(table, c.number): c for table in tables for c in self.registry.chunks(run, table)}
         except RunNotFound:  # forgotten meanwhile
             return {}
 
@@ -125,21 +166,15 @@ class BatchWork:
     def _is_sound(self, share: Share) -> bool:
         """The rows that are there are those that were registered; what is counted is what was seen."""
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as threads:
-            flaws = list(threads.map(self._flaw, share.files.items()))
+            flaws = list(threads.map(partial(self._flaw, share), share.chunks))
         for chunk, flaw in zip(share.chunks, flaws, strict=True):
             if flaw is not None:
                 self._blame(share.run.run, f"{chunk.table} chunk {chunk.number} {flaw}")
                 return False
         return True
 
-    def _flaw(self, stored: tuple[LogEntry, Key]) -> str | None:
-        chunk, key = stored
-        try:
-            with self.storage.open(key) as file:
-                rows = pq.read_metadata(file).num_rows
-        except (OSError, pa.ArrowException) as error:
-            return f"cannot be read: {str(error).partition(chr(10))[0]}"
-        return None if rows == chunk.rows else f"has {rows} rows, {chunk.rows} were registered"
+    def _flaw(self, share: Share, chunk: LogEntry) -> str | None:
+        return flaw_of(self.storage, share.files[chunk], chunk.rows, share.landed[chunk])
 
     def _blame(self, run: str, reason: str) -> None:
         """Unless storage is away, or full: then it is no fault of the run, and the batch comes again."""
@@ -153,7 +188,7 @@ class BatchWork:
         target = KEYS.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
         names = [share.run.run for share in computed]
         try:
-            with jobs_of(self.spark, names):
+            with jobs_of(self.spark, names), described(self.spark, target.name):
                 partials.write(self._partials(computed), self.storage.url(target))
         except SPARK_FAILED as error:
             self.storage.remove(target)
@@ -200,22 +235,28 @@ class BatchWork:
     def _kept(self, target: Key) -> list[Partial]:
         """Durable before the registry hears of them."""
         folders = self.storage.find(f"{target}/run=*/kind=*")
-        if not folders:
-            self.storage.remove(target)  # no row of the batch is asked about
-            return []
         try:
-            self.storage.settle(target)
-        except (OSError, Unavailable):
+            rows = {folder: count_rows(self.storage, folder) for folder in folders}
+            self._want_all(target.name, sum(rows.values()))
+            if folders:
+                self.storage.settle(target)
+            else:
+                self.storage.remove(target)  # no row of the batch is asked about
+        except (OSError, Unavailable, PartialsDiffer):
             self.storage.remove(target)
             raise
         return [
-            Partial(folder.parent.name.removeprefix("run="), str(folder.relative_to(KEYS.partials)))
-            for folder in folders
+            Partial(
+                folder.parent.name.removeprefix("run="), str(folder.relative_to(KEYS.partials)), rows=count
+            )
+            for folder, count in rows.items()
         ]
 
-
-def chunk_key(storage: StoragePort, run: str, chunk: LogEntry | ChunkRecord, digest: str) -> Key:
-    return storage.name_of(KEYS.chunk(run, chunk.table, chunk.shard, chunk.number), digest)
+    def _want_all(self, batch: str, rows: int) -> None:
+        """What lies there is what Spark says it wrote; nothing at all too."""
+        written = written_rows(self.spark, batch)
+        if written is not None and written != rows:
+            raise PartialsDiffer(f"partials of a batch have {rows} rows, and Spark wrote {written}")
 
 
 def _named(shares: list[Share], partial: DataFrame) -> DataFrame:

@@ -5,19 +5,23 @@ Eight of one level make one of the next: each row is written again as often as t
 the logarithm of the number of batches.
 """
 
+import logging
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.errors import PartialsDiffer
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_partial
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.counting import count_rows, described, files_of, written_rows
 from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of
 
 FAN_IN = 8
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,10 @@ class Compaction:
         crowded = [group for group in _levels(self.work.registry.partials(run)) if len(group) >= FAN_IN]
         for group in crowded:
             try:
-                self._merge(run, group)
+                with self.work.attempts.gate.passing():
+                    self._merge(run, group)
+            except PartialsDiffer as error:  # the final step says so, if it stays that way
+                _log.warning("run %s is not merged: %s", run, error, extra={"run": run})
             except SPARK_FAILED:
                 if self.work.is_closing:
                     raise
@@ -39,21 +46,36 @@ class Compaction:
         batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
         target = batch / f"run={run}" / f"kind={kind}"
         paths = [old.path for old in group]
+        files = [storage.url(file) for found in files_of(storage, group).values() for file in found]
         try:
-            with jobs_of(self.work.spark, [run]):
-                home = storage.url(KEYS.partials)
-                frame = partials.read(self.work.spark, home, kind, paths)
+            with jobs_of(self.work.spark, [run]), described(self.work.spark, batch.name):
+                frame = partials.read(self.work.spark, storage.url(KEYS.partials), kind, files)
                 partials.merged(kind, frame).write.parquet(storage.url(target))
+            rows = self._merged_rows(kind, group, batch.name, count_rows(storage, target))
             storage.settle(batch)
         except BaseException:
             storage.remove(batch)
             raise
         crash_point("merge.written")
-        new = replace(group[0], path=str(target.relative_to(KEYS.partials)), level=group[0].level + 1)
+        path, level = str(target.relative_to(KEYS.partials)), group[0].level + 1
+        new = replace(group[0], path=path, level=level, rows=rows)
         is_replaced = self.work.registry.replace_partials(run, paths, new, self.work.fence)
         crash_point("merge.committed")
         for gone in [KEYS.partials / path for path in paths] if is_replaced else [target]:
             remove_partial(storage, gone)
+
+    def _merged_rows(self, kind: str, group: list[Partial], batch: str, rows: int) -> int:
+        """As many as were written. Sales stay as many as they were; of what is added up, no more can come out
+        than went in, and no fewer than the largest had."""
+        written = written_rows(self.work.spark, batch)
+        least, most = max(old.rows for old in group), sum(old.rows for old in group)
+        if kind == partials.LARGE_SALES:
+            least = most
+        is_counted = all(old.rows for old in group)
+        if written not in (None, rows) or (is_counted and not least <= rows <= most):
+            wrote = "" if written is None else f", Spark wrote {written}"
+            raise PartialsDiffer(f"merged partials of {kind} have {rows} rows of {most}{wrote}")
+        return rows
 
 
 def _levels(found: list[Partial]) -> list[list[Partial]]:

@@ -1,6 +1,7 @@
 """Spark's failures: what they say, whose they are, and jobs that are cancelled with the run they are for."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from kopitiam.contracts.errors import RunFailed, Unavailable
 
 SPARK_FAILED = (PySparkException, Py4JJavaError)
+_PATH = re.compile(r"(?:\b\w+:)?/{1,3}(?:[^\s:;,'\"\]\)/]+/)+[^\s:;,'\"\]\)]*")
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
 
@@ -29,6 +31,11 @@ def why(error: Exception) -> str:
     return str(message).strip().partition("\n")[0]
 
 
+def told(error: Exception) -> str:
+    """The first line of the error, without paths of the server."""
+    return _PATH.sub("…", why(error))
+
+
 def is_stopped(spark: SparkSession) -> bool:
     """Then a failure says nothing about the data."""
     context = spark.sparkContext
@@ -36,6 +43,13 @@ def is_stopped(spark: SparkSession) -> bool:
         return context._jsc is None or bool(context._jsc.sc().isStopped())
     except (Py4JError, OSError):
         return True
+
+
+def answer(spark: SparkSession) -> None:
+    """Returns when Spark's process answers, which costs it nothing."""
+    context = spark.sparkContext._jsc
+    if context is not None:
+        context.sc().isStopped()
 
 
 @contextlib.contextmanager

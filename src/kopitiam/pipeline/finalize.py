@@ -4,19 +4,21 @@ Provisional answers take the same way from what is there so far, without claim a
 """
 
 import contextlib
+import json
 import logging
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kopitiam.contracts.attempts import Step
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     AlreadyPublished,
     IllegalTransition,
     KopitiamError,
+    PartialsDiffer,
     RegistryUnavailable,
     RunFailed,
     RunNotFound,
@@ -25,12 +27,14 @@ from kopitiam.contracts.errors import (
     Unavailable,
 )
 from kopitiam.contracts.questions import ANSWERS, Questions
-from kopitiam.contracts.runs import Run
+from kopitiam.contracts.runs import ChunkRecord, Run
 from kopitiam.contracts.tables import TABLES
+from kopitiam.landing.chunks import chunk_key, file_digest, flaw_of
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
-from kopitiam.pipeline.batches import BatchWork, chunk_key
+from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.counting import files_of
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.records import RunAccount
 from kopitiam.results.answers import AnswerSet
@@ -56,7 +60,8 @@ class Finalizer:
             if not registry.claim_final(run, self.work.fence):
                 return None
             crash_point("final.claimed")
-            return self._publish(registry.get_run(run))
+            with self._trying("final", run):
+                return self._publish(registry.get_run(run))
         except _NOT_WANTED:
             _log.info("run %s is over, its answers are not wanted", run, extra={"run": run})
         except StaleEpoch as error:
@@ -64,26 +69,59 @@ class Finalizer:
         except Unavailable:
             registry.unclaim(run, self.work.fence)
             raise
+        except PartialsDiffer:
+            self._give_up_in_time(run)
+            raise
         except KopitiamError as error:
             if not self.work.is_closing:
                 self._blame(run, str(error))
+        except Exception:
+            if not self.work.is_closing:
+                self._give_up_in_time(run)
+            raise
         return None
 
     def provide(self, run: str) -> None:
         """Answers to what has come so far, under a fresh name that the registry then knows."""
+        if not self.work.registry.get_run(run).state.is_over:
+            with self._trying("provisional", run):
+                self._provide(run)
+
+    @contextlib.contextmanager
+    def _trying(self, step: Step, run: str) -> Iterator[None]:
+        """`RunFailed` if it was tried often enough. After an attempt that ended badly, nothing else is at
+        work beside it."""
+        attempts = self.work.attempts
+        given_up, suspects = attempts.verdicts(step, [run])
+        if run in given_up:
+            raise RunFailed(given_up[run])
+        with attempts.trying(step, [run], alone=bool(suspects)) as attempt:
+            yield
+        attempts.done(attempt)  # what is published has forgotten it
+
+    def _give_up_in_time(self, run: str) -> None:
+        """Right after the last attempt, rather than before the next one."""
+        given_up, _ = self.work.attempts.verdicts("final", [run])
+        if run in given_up:
+            self._blame(run, given_up[run])
+
+    def _provide(self, run: str) -> None:
         registry = self.work.registry
         account = registry.account(run)
         if account.figures.run.state.is_over:
             return None
         storage, folder = self.work.storage, KEYS.provisional(run, uuid.uuid4().hex)
         coverage = Coverage.of(account.processed, account.figures.tables)
+        latest = registry.provisional(run)
+        if latest is not None and latest.figures == json.loads(json.dumps(asdict(coverage))):
+            return None  # nothing has been processed since
         try:
             with self._writing(folder):
                 self._write(account, folder, Stopwatch(), coverage)
         except RunFailed:
             if registry.partials(run) == list(account.partials):
                 raise
-            return self.provide(run)  # what was to be read has been merged meanwhile
+            return self._provide(run)  # what was to be read has been merged meanwhile
         before = registry.provisional(run)
         if not registry.publish_provisional(run, folder.name.partition("=")[2], asdict(coverage)):
             storage.remove(folder)
@@ -98,15 +136,16 @@ class Finalizer:
         name, watch = uuid.uuid4().hex, Stopwatch()
         attempt = KEYS.attempt(run.run, name)
         with self._writing(attempt):
-            summary = self._write(self.work.registry.account(run.run), attempt, watch)
+            summary, digests = self._write(self.work.registry.account(run.run), attempt, watch)
         crash_point("results.written")
         try:
-            self.work.registry.publish_results(run.run, name, summary.to_dict(), self.work.fence)
+            self.work.registry.publish_results(run.run, name, summary.to_dict(), self.work.fence, digests)
         except KopitiamError as error:
             if not (isinstance(error, RegistryUnavailable) and self._is_published(run.run, name)):
                 self.work.storage.remove(attempt)
                 raise
         crash_point("results.published")
+        self.work.health.got_on()
         with watch.lap("clean up"):
             try:
                 self.clean_up(run.run, attempt)
@@ -137,7 +176,8 @@ class Finalizer:
 
     def _write(
         self, account: RunAccount, target: Key, watch: Stopwatch, coverage: Coverage | None = None
-    ) -> Summary:
+    ) -> tuple[Summary, dict[str, str]]:
+        """With the digest of each file, of answers that stay."""
         figures, run = account.figures, account.figures.run
         questions = Questions.from_dict(run.questions)
         with self._material(account, questions) as (material, scratch):
@@ -147,13 +187,14 @@ class Finalizer:
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
                 answers.unmatched(),
                 {name: answers.rows(name) for name in ANSWERS},
-                time.time() - run.created_at,
+                self.work.registry.now() - run.created_at,
                 coverage,
                 self._fingerprint(run.run) if coverage is None else None,
             )
             with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
                 write_forms(out, answers, summary)
-        return summary
+                digests = {file.name: file_digest(file) for file in out.iterdir()} if coverage is None else {}
+        return summary, digests
 
     def _fingerprint(self, run: str) -> str:
         """While the chunks are still known: they are forgotten when the answers are out."""
@@ -164,18 +205,23 @@ class Finalizer:
         """With a folder on this machine; what is sorted on the way goes with it."""
         run = account.figures.run.run
         storage, registry = self.work.storage, self.work.registry
-        files = {
-            table: [chunk_key(storage, run, chunk, chunk.digest) for chunk in registry.chunks(run, table)]
-            for table in _JOINED
-        }
-        paths = [partial.path for partial in account.partials]
-        material = Material(run, questions, paths, files, storage, KEYS.sorting(run, uuid.uuid4().hex))
+        files = {table: [self._sound(run, c) for c in registry.chunks(run, table)] for table in _JOINED}
+        counted = files_of(storage, account.partials)
+        partials = [file for each in account.partials for file in counted[each.path]]
+        material = Material(run, questions, partials, files, storage, KEYS.sorting(run, uuid.uuid4().hex))
         with tempfile.TemporaryDirectory(prefix=f"run-{run}-", dir=self.scratch) as folder:
             scratch = Path(folder)
             try:
                 yield material, scratch
             finally:
                 storage.workspace(scratch).remove(material.sorting)
+
+    def _sound(self, run: str, chunk: ChunkRecord) -> Key:
+        """Checked again: the batch that saw it may be long ago."""
+        key = chunk_key(self.work.storage, run, chunk, chunk.digest, chunk.is_beside)
+        if flaw := flaw_of(self.work.storage, key, chunk.rows, chunk.landed):
+            raise RunFailed(f"{chunk.table} chunk {chunk.number} {flaw}")
+        return key
 
     def _blame(self, run: str, reason: str) -> None:
         """Unless storage is away, or full: then the answers are to be made again."""

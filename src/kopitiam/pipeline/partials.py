@@ -45,12 +45,12 @@ def write(partials: Iterable[tuple[str, DataFrame]], target: str) -> None:
     whole.write.partitionBy("run", "kind").parquet(target)
 
 
-def read(spark: SparkSession, home: str, kind: str, paths: Sequence[str]) -> DataFrame:
-    """The partials of one kind below the folder of all partials, not merged yet."""
-    if not paths:
+def read(spark: SparkSession, home: str, kind: str, files: Sequence[str]) -> DataFrame:
+    """Partials of one kind below the folder of all partials, not merged yet: exactly these files."""
+    if not files:
         return spark.createDataFrame([], schema(kind)).select(*COLUMNS[kind])
     reader = spark.read.schema(schema(kind)).option("basePath", home)
-    return reader.parquet(*[f"{home}/{path}" for path in paths]).select(*COLUMNS[kind])
+    return reader.parquet(*files).select(*COLUMNS[kind])
 
 
 def merged(kind: str, partials: DataFrame) -> DataFrame:

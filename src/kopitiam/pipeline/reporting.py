@@ -2,8 +2,11 @@
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
+from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunNotFound, Unavailable
 from kopitiam.contracts.messages import WorkerEnd, WorkerStats, progress_topic
 from kopitiam.contracts.stages import (
@@ -15,6 +18,46 @@ from kopitiam.contracts.stages import (
 from kopitiam.registry.port import RegistryPort
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is to be told of a run: how far the stages are that these tables feed, in these shards; and, once
+    its answers are out, their rows."""
+
+    tables: frozenset[str] = frozenset()
+    shards: frozenset[int] = frozenset()
+    answered: int | None = None
+
+    def __or__(self, other: "Report") -> "Report":
+        answered = self.answered if other.answered is None else other.answered
+        return Report(self.tables | other.tables, self.shards | other.shards, answered)
+
+
+class Reports:
+    """Tells from a thread of its own: a batch is not held up by a bus that is away. Figures are read from the
+    registry when they are told, so that of several reports about a run the last one is enough."""
+
+    def __init__(self, bus: BusPort, registry: RegistryPort) -> None:
+        self._bus = bus
+        self._registry = registry
+        self._outbox = Outbox[str, Report]("reports", self._send, merge=lambda old, new: old | new)
+
+    def progress(self, run: str, tables: Iterable[str], shards: Iterable[int]) -> None:
+        self._outbox.put(run, Report(frozenset(tables), frozenset(shards)))
+
+    def answers(self, run: str, rows: int) -> None:
+        self._outbox.put(run, Report(answered=rows))
+
+    def close(self) -> None:
+        self._outbox.close()
+
+    def _send(self, run: str, due: Report) -> None:
+        if due.answered is not None:  # then nobody wants to know how far it is
+            report_answers(self._bus, run, due.answered)
+            crash_point("results.told")
+        else:
+            report(self._bus, self._registry, run, sorted(due.tables), sorted(due.shards))
 
 
 def report(

@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.errors import RunFailed
+from kopitiam.landing.kept_logs import SPARK_LOG, KeptLogs
 from kopitiam.pipeline.class_archive import use_options
 from kopitiam.pipeline.executors import (
     await_executor,
@@ -55,6 +56,12 @@ _FIXED = {
     # A mark in the folder of a batch would outlive the partials in it.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # Chunks of earlier versions are LZ4_RAW: to filter by a dictionary of more than 8 KiB of them fails
+    # (apache/parquet-java#3478). Statistics already skip what such a filter would skip here.
+    "spark.hadoop.parquet.filter.dictionary.enabled": "false",
+    # Of a client's file these cannot be compared with its values, and wrong ones would lose rows.
+    "spark.hadoop.parquet.filter.columnindex.enabled": "false",
+    "spark.hadoop.parquet.filter.bloom.enabled": "false",
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _ON_A_CLUSTER = {"spark.task.maxFailures": "8"}  # an executor that is lost counts as a failure of its tasks
@@ -92,23 +99,78 @@ def spark_session(options: SparkOptions, workspace: Path) -> Iterator[Future[Spa
 
     `workspace` takes Spark's scratch files and, unless verbose, what it would write to the terminal.
     """
-    # A killed JVM breaks off what it was saying, and pyspark's servers would mourn on the terminal.
-    socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
-    with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
-        leaving = threading.Event()
-        coming = starter.submit(_start, options, workspace, leaving)
+    with spark_engine(options, workspace) as engine:
+        yield engine.session
+
+
+class SparkEngine:
+    """Spark's process and the session in it. One that died, or answers no more, makes way for another."""
+
+    def __init__(self, options: SparkOptions, workspace: Path, logs: KeptLogs | None) -> None:
+        self._options, self._workspace, self._logs = options, workspace, logs
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
+        self._leaving = threading.Event()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self.kept_log: Path | None = None  # what the last one that ended badly has said
+        self.session = self._begin()
+
+    def restart(self) -> "Future[SparkSession]":
+        self._end()
+        with self._lock:
+            if not self._is_closed:
+                self._leaving.clear()
+                self.session = self._begin()
+        return self.session
+
+    def kill(self) -> None:
+        """Kills the process at once; calls that wait for its answer fail."""
+        _kill(self._workspace)
+
+    def keep_log(self) -> Path | None:
+        """The log of a life that ended badly; where it is kept, if it could be."""
+        if self._logs is not None and (kept := self._logs.keep(self._workspace)):
+            self.kept_log = kept
+            return kept
+        return None
+
+    def close(self, is_in_order: bool) -> None:
+        with self._lock:
+            self._is_closed = True
         try:
-            yield coming
-            if (patience := _patience_to_stop(options)) and coming.done():
-                starter.submit(_stop, coming.result()).result(patience)
+            if is_in_order and (patience := _patience_to_stop(self._options)) and self.session.done():
+                self._starter.submit(_stop, self.session.result()).result(patience)
         except TimeoutError:
             pass
         finally:
-            leaving.set()
-            while not coming.done():  # a JVM may be born after the first try
-                _kill(workspace)
-                wait([coming], timeout=_KILL_AGAIN_SECONDS)
-            _kill(workspace)
+            self._end()
+            self._starter.shutdown()
+
+    def _begin(self) -> "Future[SparkSession]":
+        return self._starter.submit(_start, self._options, self._workspace, self._leaving)
+
+    def _end(self) -> None:
+        self._leaving.set()
+        while not self.session.done():  # a JVM may be born after the first try
+            _kill(self._workspace)
+            wait([self.session], timeout=_KILL_AGAIN_SECONDS)
+        _kill(self._workspace)
+
+
+@contextlib.contextmanager
+def spark_engine(
+    options: SparkOptions, workspace: Path, logs: KeptLogs | None = None
+) -> Iterator[SparkEngine]:
+    """As `spark_session`, for callers that start another session when one has died."""
+    # When the JVM is killed, pyspark's servers would print tracebacks to the terminal.
+    socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
+    engine = SparkEngine(options, workspace, logs)
+    try:
+        yield engine
+    except BaseException:
+        engine.close(is_in_order=False)
+        raise
+    engine.close(is_in_order=True)
 
 
 def _say_nothing(_server: object, _request: object, _client: object) -> None:
@@ -133,7 +195,7 @@ def _start(options: SparkOptions, workspace: Path, leaving: threading.Event) -> 
 
 def _launch(conf: SparkConf, java: Java, options: SparkOptions, workspace: Path) -> JavaGateway:
     """The settings may hold secrets, which a command line would show to everybody on this machine."""
-    log, told = workspace / "spark.log", workspace / "spark.properties"
+    log, told = workspace / SPARK_LOG, workspace / "spark.properties"
     told.unlink(missing_ok=True)
     with open(told, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(as_properties(dict(conf.getAll())))
@@ -195,6 +257,7 @@ def _kill(workspace: Path) -> None:
     while any(map(_is_dying, killed)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _is_dying(process: psutil.Process) -> bool:
@@ -217,6 +280,7 @@ def _settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, s
         "spark.local.dir": str(workspace),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
         "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.hadoop.fs.permissions.umask-mode": _umask(),  # Hadoop has one of its own
         **_FIXED,
     }
     if is_cluster(options.master):
@@ -225,6 +289,12 @@ def _settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, s
     else:
         settings |= _ON_THIS_MACHINE
     return settings | dict(options.conf)
+
+
+def _umask() -> str:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return f"{mask:03o}"
 
 
 def _java_options(java: Java, temporary: str, is_brief: bool = False) -> str:

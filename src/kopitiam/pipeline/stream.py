@@ -9,6 +9,7 @@ away, and a new query goes on from the registry's positions.
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,17 +22,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
+    EngineDied,
     ForeignCheckpoint,
     KopitiamError,
     RunNotFound,
-    ServiceError,
     StaleEpoch,
+    StreamStuck,
     Unavailable,
 )
 from kopitiam.landing.layout import KEYS
-from kopitiam.landing.tidying import let_go
+from kopitiam.landing.tidying import PARTIALS_OF_RUNS, let_go
 from kopitiam.pipeline.batches import BatchWork
-from kopitiam.pipeline.failures import is_stopped
+from kopitiam.pipeline.failures import is_stopped, told
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.port import RegistryPort
@@ -39,8 +41,9 @@ from kopitiam.storage.port import Key
 
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
-# Below a batch: written; by a task that is done, of a job that is not; by a task that is not.
-_FOLDERS_OF_RUNS = ("run=*", "_temporary/*/*/run=*", "_temporary/*/_temporary/*/run=*")
+_MOST_FRUITLESS = 5  # failures in a row; a run has had its three attempts by then
+_SOUND_SECONDS = 60.0  # a query that lasted so long before it failed was no failure to start
+_WAITING = "Waiting for"  # as the status of a query that has nothing to do begins
 _log = logging.getLogger(__name__)
 
 
@@ -54,28 +57,44 @@ class Stream:
     _query: StreamingQuery | None = None
     _is_started: threading.Event = field(default_factory=threading.Event)
     _trouble: Exception | None = None
-    _committed: int = 0
 
     def run(self) -> None:
-        """Until told to stop, or until another has taken this pipeline's place (`StaleEpoch`)."""
+        """Until told to stop, or until another has taken this pipeline's place (`StaleEpoch`).
+
+        `EngineDied` if Spark is no more, `StreamStuck` if trouble repeats and nothing gets on meanwhile. A
+        registry or a storage that is away is waited for.
+        """
         self.sweep()
-        pause = _FIRST_PAUSE_SECONDS
+        pause, fruitless = _FIRST_PAUSE_SECONDS, 0
         while not self.work.stopping.is_set():
-            committed = self._run_query()
+            steps, begun = self.work.health.steps, time.monotonic()
+            self._run_query()
             trouble, self._trouble = self._trouble, None
             if isinstance(trouble, StaleEpoch):
                 raise trouble
-            if trouble is not None and is_stopped(self.work.spark):
-                raise ServiceError("Spark has died; nothing is lost, start again")
-            if trouble is not None and not isinstance(trouble, Unavailable):
+            if trouble is None:
+                continue
+            if is_stopped(self.work.spark):
+                raise EngineDied("Spark's process died; nothing is lost")
+            lasted = time.monotonic() - begun
+            if self.work.health.steps > steps or lasted > _SOUND_SECONDS:
+                pause, fruitless = _FIRST_PAUSE_SECONDS, 0
+            if not isinstance(trouble, Unavailable):
+                fruitless += 1
                 # Whatever it was, the checkpoint may have a part in it, and nothing depends on it.
                 shutil.rmtree(self.checkpoint, ignore_errors=True)
+            if fruitless >= _MOST_FRUITLESS:
+                _log.error("stream: %s; it failed %d times in a row", trouble, fruitless)
+                raise StreamStuck(
+                    f"the stream failed {fruitless} times in a row; the last time: {told(trouble)}"
+                )
             if isinstance(trouble, ForeignCheckpoint):
                 _log.warning("stream: %s; starting anew from the registry", trouble)
-            elif trouble is not None:
-                _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
-                pause = _FIRST_PAUSE_SECONDS if committed else min(2 * pause, _MOST_PAUSE_SECONDS)
-                self.work.stopping.wait(pause)
+                continue
+            _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
+            self.work.health.trouble = f"the pipeline waits to try again: {told(trouble)}"
+            pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+            self.work.stopping.wait(pause)
 
     def run_available(self) -> None:
         """All that is in the log now, and no more."""
@@ -87,8 +106,7 @@ class Stream:
     def sweep(self) -> None:
         """Partials that no commit tells of: of batches and merges that were cut short.
 
-        In storage that others may use too, another pipeline may have this name: only what belongs to runs
-        of this registry is removed.
+        Only what belongs to runs of this registry is removed: what it does not know waits for a gateway.
         """
         storage, folder = self.work.storage, KEYS.partials_of(self.work.pipeline)
         known = self.work.registry.partial_paths(f"{folder.name}/")
@@ -98,11 +116,10 @@ class Stream:
                 storage.remove(batch)
 
     def _is_ours(self, batch: Key) -> bool:
-        if not self.work.storage.is_shared:
-            return True
-        found = [key for below in _FOLDERS_OF_RUNS for key in self.work.storage.find(f"{batch}/{below}")]
+        found = [key for below in PARTIALS_OF_RUNS for key in self.work.storage.find(f"{batch}/{below}")]
         runs = {key.name.removeprefix("run=") for key in found}
-        return bool(runs) and all(map(self._is_known, runs))
+        is_empty = not runs and not self.work.storage.is_shared  # or it is another pipeline's of this name
+        return is_empty or (bool(runs) and all(map(self._is_known, runs)))
 
     def _is_known(self, run: str) -> bool:
         try:
@@ -111,15 +128,14 @@ class Stream:
             return False
         return True
 
-    def _run_query(self, available_now: bool = False) -> int:
-        """Gives the number of batches it committed."""
-        self._committed = 0
+    def _run_query(self, available_now: bool = False) -> None:
         self._is_started.clear()
         try:
             self._query = self._start(available_now)
             self._is_started.set()
             while not self.work.stopping.is_set() and self._query.isActive:
                 self._query.awaitTermination(_LOOK_SECONDS)  # type: ignore[arg-type]
+                self._look(self._query)
             if self._query.isActive:
                 self._query.stop()
             elif (error := self._query.exception()) and self._trouble is None:
@@ -127,7 +143,12 @@ class Stream:
         except (PySparkException, Py4JError, OSError) as error:
             if not self.work.stopping.is_set() and self._trouble is None:
                 self._trouble = error
-        return self._committed
+
+    def _look(self, query: StreamingQuery) -> None:
+        """Trouble is over when a query has come so far as to wait for more, or when a batch is committed."""
+        health = self.work.health
+        if health.trouble is not None and str(query.status["message"]).startswith(_WAITING):
+            health.trouble = None
 
     def _start(self, available_now: bool) -> StreamingQuery:
         spark = self.work.spark
@@ -173,9 +194,10 @@ class Stream:
         return self.work.process(query, number, found, watch)
 
     def _commit(self, batch: Batch, watch: Stopwatch) -> None:
-        with watch.lap("commit"):
+        with self.work.attempts.committing(), watch.lap("commit"):
             committed = self.work.registry.commit_batch(batch, self.work.fence)
-        self._committed += 1
+        crash_point("batch.unreported")
+        self.work.health.got_on()
         for run in committed.ignored:
             let_go(self.work.storage, run)
         if committed.outcome == "committed":

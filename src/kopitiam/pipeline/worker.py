@@ -5,12 +5,13 @@ for: what is lost on the way, the monitors' leader finds in the registry and say
 """
 
 import contextlib
+import functools
 import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -18,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.batches import Batch
-from kopitiam.contracts.errors import KopitiamError, RunNotFound, StaleEpoch, Unavailable
+from kopitiam.contracts.errors import EngineDied, KopitiamError, RunNotFound, StaleEpoch, Unavailable
+from kopitiam.contracts.health import Health
 from kopitiam.contracts.messages import (
     END_TOPICS,
     FINAL_QUEUE,
@@ -31,16 +33,18 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.contracts.runs import RunState
 from kopitiam.landing.tidying import let_go
+from kopitiam.pipeline.attempts import DIED, Attempts
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
-from kopitiam.pipeline.failures import tag_of
+from kopitiam.pipeline.failures import answer, tag_of
 from kopitiam.pipeline.finalize import Finalizer
 from kopitiam.pipeline.hadoop import show_storage
-from kopitiam.pipeline.reporting import report, report_answers
+from kopitiam.pipeline.reporting import Reports
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.stream import Stream
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.storage.port import StoragePort
+from kopitiam.working import Pulse
 
 _AT_ONCE = 2  # final steps; a small run need not wait for a large one
 _FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
@@ -62,6 +66,8 @@ class PipelineNode:
     checkpoint: Path
     bounds: LogBounds
     fence: Fence
+    health: Health = field(default_factory=Health)
+    answer_seconds: float = 20.0  # Spark's process is taken for dead if it answers nothing for so long
 
 
 class Worker:
@@ -69,9 +75,13 @@ class Worker:
         self.node = node
         self.stopping = threading.Event()
         self.ready = Future[None]()  # done when it listens
+        self._attempts: Attempts | None = None
+        self._pulse: Pulse | None = None
         self._in_hand: set[str] = set()
         self._lock = threading.Lock()
+        self._reports = Reports(node.bus, node.registry)
         self._steps = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="final-step")
+        self._provisional = ThreadPoolExecutor(1, thread_name_prefix="provisional")
 
     def work(self) -> None:
         """Until told to stop; `StaleEpoch` if another life of this pipeline has taken over."""
@@ -80,21 +90,53 @@ class Worker:
             return  # whoever started it is told
         spark = node.session.result()
         show_storage(spark, node.storage, node.hadoop)
-        work = BatchWork(node.name, spark, node.registry, node.storage, node.fence, self.stopping)
+        work = BatchWork(
+            node.name, spark, node.registry, node.storage, node.fence, self.stopping, node.health
+        )
+        self._attempts = work.attempts
         self._finalizer = Finalizer(work, node.scratch)
         self._compaction = Compaction(work)
         stream = Stream(work, node.connect, node.bounds, node.checkpoint, self._on_committed)
-        with self._listening():
-            self.ready.set_result(None)
-            stream.run()
+        self._pulse = Pulse(lambda: answer(spark), node.answer_seconds)
+        try:
+            with self._pulse.beating(), self._listening():
+                self.ready.set_result(None)
+                stream.run()
+        except EngineDied:
+            self.blame(DIED)
+            raise
+        finally:
+            self._reports.close()
+
+    def vouch(self) -> str | None:
+        """Why nobody should rely on this pipeline; None if all is well, as far as one can see."""
+        if self._pulse is None or not self._pulse.is_silent:
+            return None
+        return f"Spark's process has answered nothing for {self.node.answer_seconds:.0f} s"
+
+    def blame(self, reason: str) -> None:
+        """Of what is at work, the engine ended badly."""
+        if self._attempts is not None:
+            self._attempts.blame_all(reason)
 
     def stop(self) -> None:
         """Running jobs are cancelled; what they were for is handed to the next life."""
         self.stopping.set()
-        self._steps.shutdown(wait=False, cancel_futures=True)
+        for steps in (self._steps, self._provisional):
+            steps.shutdown(wait=False, cancel_futures=True)
+        if self._attempts is not None:
+            self._attempts.give_back_all()
         if self.node.session.done() and self.node.session.exception() is None:
-            with contextlib.suppress(Py4JError, OSError):
-                self.node.session.result().sparkContext.cancelAllJobs()
+            cancelling = threading.Thread(target=self._cancel_jobs, name="cancelling", daemon=True)
+            cancelling.start()
+            cancelling.join(_FINISHING_SECONDS)  # a process that stands still answers nobody
+
+    def _is_engine_dead(self) -> bool:
+        return self._attempts is not None and self._attempts.is_engine_dead()
+
+    def _cancel_jobs(self) -> None:
+        with contextlib.suppress(Py4JError, OSError, AttributeError):
+            self.node.session.result().sparkContext.cancelAllJobs()
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
@@ -119,20 +161,21 @@ class Worker:
         for run in batch.runs:
             self._compaction.compact(run)
         for run, seen in tables.items():
-            report(self.node.bus, self.node.registry, run, seen, batch.shards)
+            self._reports.progress(run, seen, batch.shards)
 
     def _on_end(self, message: Message) -> None:
         """The last chunks may have been processed before their END came."""
         if isinstance(message, TableEnd):
-            report(self.node.bus, self.node.registry, message.run, [message.table], self.node.bounds.shards)
+            self._reports.progress(message.run, [message.table], self.node.bounds.shards)
 
     def _on_forward(self, message: Message) -> None:
         if isinstance(message, BarrierForward):
-            self._take_up(f"final {message.run}", lambda: self._finish(message.run))
+            self._take_up(self._steps, f"final {message.run}", lambda: self._finish(message.run))
 
     def _on_wanted(self, message: Message) -> None:
         if isinstance(message, ProvisionalWanted):
-            self._take_up(f"provisional {message.run}", lambda: self._finalizer.provide(message.run))
+            step = functools.partial(self._finalizer.provide, message.run)
+            self._take_up(self._provisional, f"provisional {message.run}", step)
 
     def _on_force_end(self, message: Message) -> None:
         if isinstance(message, ForceEnd):
@@ -153,15 +196,15 @@ class Worker:
     def _finish(self, run: str) -> None:
         rows = self._finalizer.finish(run)
         if rows is not None:
-            report_answers(self.node.bus, run, rows)
+            self._reports.answers(run, rows)
 
-    def _take_up(self, what: str, step: Callable[[], None]) -> None:
-        """Off the bus's thread, and not twice at once."""
+    def _take_up(self, steps: ThreadPoolExecutor, what: str, step: Callable[[], None]) -> None:
+        """Off the bus's thread, and not twice at once. Final steps never wait for provisional ones."""
         with self._lock:
             if what in self._in_hand or self.stopping.is_set():
                 return
             self._in_hand.add(what)
-        self._steps.submit(self._do, what, step)
+        steps.submit(self._do, what, step)
 
     def _do(self, what: str, step: Callable[[], None]) -> None:
         try:
@@ -170,8 +213,10 @@ class Worker:
             _log.info("%s: %s", what, error)
         except KopitiamError as error:
             _log.warning("%s: %s", what, error)
-        except Exception:
-            if not self.stopping.is_set():
+        except Exception as error:
+            if self._is_engine_dead():
+                _log.warning("%s: ended with Spark's process: %s", what, type(error).__name__)
+            elif not self.stopping.is_set():
                 _log.exception("%s", what)
         finally:
             with self._lock:

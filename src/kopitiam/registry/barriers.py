@@ -1,45 +1,73 @@
 """Barriers: how far the runs before them are, and their opening. Each function is a part of a transaction."""
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
+from kopitiam.contracts.barriers import Snapshot, contradiction, is_processed, missing_text
 from kopitiam.contracts.batches import BarrierView
-from kopitiam.contracts.errors import RunOver
-from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunOver
+from kopitiam.contracts.runs import Run, RunState
 from kopitiam.registry.runs import locked, move, runs_in
 from kopitiam.registry.schema import chunks, runs, shard_expectations, shard_positions, shard_progress
-from kopitiam.registry.volumes import by_run
+from kopitiam.registry.volumes import by_run, expected, processed
 
 WATCHED = (RunState.SEALED, RunState.FINAL)
 WATCHED_RUNS = select(runs.c.run).where(runs.c.state.in_(WATCHED))
 
 
 def views(connection: Connection) -> list[BarrierView]:
-    expected = by_run(connection, shard_expectations, shard_expectations.c.run.in_(WATCHED_RUNS))
-    processed = by_run(connection, shard_progress, shard_progress.c.run.in_(WATCHED_RUNS))
-    pending = _pending(connection)
+    due = by_run(connection, shard_expectations, shard_expectations.c.run.in_(WATCHED_RUNS))
+    done = by_run(connection, shard_progress, shard_progress.c.run.in_(WATCHED_RUNS))
+    pending = _pending(connection, chunks.c.run.in_(WATCHED_RUNS))
     return [
-        BarrierView(run, expected.get(run.run, {}), processed.get(run.run, {}), pending.get(run.run, 0))
+        BarrierView(run, due.get(run.run, {}), done.get(run.run, {}), pending.get(run.run, 0))
         for run in runs_in(connection, WATCHED)
     ]
 
 
-def _pending(connection: Connection) -> dict[str, int]:
+def view(connection: Connection, run: Run) -> BarrierView:
+    pending = _pending(connection, chunks.c.run == run.run).get(run.run, 0)
+    return BarrierView(run, expected(connection, run.run), processed(connection, run.run), pending)
+
+
+def _pending(connection: Connection, is_asked: ColumnElement[bool]) -> dict[str, int]:
     """How many chunks of each run the position of their lane has not reached."""
     position = func.coalesce(shard_positions.c.position, 0)
     query = (
         select(chunks.c.run, func.count().label("ahead"))
         .outerjoin_from(chunks, shard_positions, shard_positions.c.lane == chunks.c.lane)
-        .where(chunks.c.run.in_(WATCHED_RUNS), chunks.c.sequence > position)
+        .where(is_asked, chunks.c.sequence > position)
         .group_by(chunks.c.run)
     )
     return {row.run: row.ahead for row in connection.execute(query)}
 
 
 def open_barrier(connection: Connection, run: str, now: float) -> bool:
-    state = locked(connection, run).state
-    if state in (RunState.FINAL, RunState.DONE):
+    """Decides by what is here now, whatever a message made the caller believe. The lock on the run keeps
+    batches that count chunks of it, and END, out of this transaction."""
+    found = locked(connection, run)
+    if found.state in (RunState.FINAL, RunState.DONE):
         return False
-    if state.is_over:
-        raise RunOver(f"run {run} is {state}")
+    if found.state.is_over:
+        raise RunOver(f"run {run} is {found.state}")
+    if found.state is not RunState.SEALED:
+        raise IllegalTransition(f"run {run} is {found.state}, and its barrier cannot open")
+    snapshot = _snapshot(connection, found)
+    if contradiction(snapshot) or not is_processed(snapshot):
+        raise BarrierNotReady(f"run {run}: {missing_text(snapshot)}")
     move(connection, run, RunState.FINAL, now)
     return True
+
+
+def fail_if_wrong(connection: Connection, run: str, now: float) -> str | None:
+    found = locked(connection, run)
+    if found.state not in (RunState.OPEN, RunState.SEALED):
+        return None
+    reason = contradiction(_snapshot(connection, found))
+    if reason is not None:
+        move(connection, run, RunState.FAILED, now, reason)
+    return reason
+
+
+def _snapshot(connection: Connection, run: Run) -> Snapshot:
+    seen = view(connection, run)
+    return Snapshot(run.run, run.state, seen.expected, seen.processed, seen.pending)

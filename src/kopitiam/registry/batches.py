@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, inser
 
 from kopitiam.contracts.batches import Batch, Committed, Processed
 from kopitiam.contracts.errors import ForeignCheckpoint
+from kopitiam.registry import attempts
 from kopitiam.registry.runs import locked_states, touch_all
 from kopitiam.registry.schema import batches, partials, shard_counters, shard_positions, shard_progress
 from kopitiam.registry.transactions import upsert
@@ -26,7 +27,7 @@ def positions(connection: Connection, lanes: Collection[int]) -> dict[int, int]:
     return dict.fromkeys(lanes, 0) | {row.lane: row.position for row in connection.execute(query)}
 
 
-def commit(connection: Connection, batch: Batch) -> Committed:
+def commit(connection: Connection, batch: Batch, node: str | None = None) -> Committed:
     if not _begin(connection, batch):
         return _repeated(connection, batch)
     _move_positions(connection, batch)
@@ -40,6 +41,7 @@ def commit(connection: Connection, batch: Batch) -> Committed:
         connection.execute(insert(partials), kept)
     if alive:
         touch_all(connection, alive)
+        attempts.end_well(connection, alive, "batch", node)
     ignored = batch.runs - alive
     if ignored:
         _note_ignored(connection, batch, ignored)

@@ -17,7 +17,7 @@ from kopitiam.registry.schema import chunks, shard_counters
 
 FIND = text("""
     SELECT run_tables.sealed, chunks.number, chunks.digest, chunks.rows, chunks.bytes, chunks.rejected,
-           chunks.lane, chunks.sequence
+           chunks.lane, chunks.sequence, chunks.landed, chunks.is_beside
     FROM run_tables
     LEFT JOIN chunks ON chunks.run = run_tables.run
                     AND chunks.table_name = run_tables.table_name
@@ -39,8 +39,10 @@ TAKE_SEQUENCE = text("""
     RETURNING last
 """)
 STORE = text("""
-    INSERT INTO chunks (run, table_name, number, digest, rows, bytes, rejected, lane, sequence)
-    VALUES (:run, :table, :number, :digest, :rows, :bytes, :rejected, :lane, :sequence)
+    INSERT INTO chunks (
+        run, table_name, number, digest, rows, bytes, rejected, lane, sequence, landed, is_beside
+    )
+    VALUES (:run, :table, :number, :digest, :rows, :bytes, :rejected, :lane, :sequence, :landed, :is_beside)
 """)
 CHUNK_COLUMNS = (
     chunks.c.table_name.label("table"),
@@ -51,6 +53,8 @@ CHUNK_COLUMNS = (
     chunks.c.rejected,
     chunks.c.lane,
     chunks.c.sequence,
+    chunks.c.landed,
+    chunks.c.is_beside,
 )
 LOG_COLUMNS = (
     chunks.c.lane,
@@ -73,7 +77,7 @@ def register(connection: Connection, run: str, wanted: ChunkRecord, now: float) 
     is_sealed, *before = connection.execute(FIND, key).one()
     if before[0] is not None:
         connection.execute(RENEW, {"run": run, "now": now})
-        chunk = ChunkRecord(wanted.table, *before)
+        chunk = replace(ChunkRecord(wanted.table, *before), is_beside=bool(before[-1]))  # SQLite has numbers
         return Registered("same" if chunk.digest == wanted.digest else "conflict", chunk)
     _want_room(found, is_sealed, wanted)
     connection.execute(COUNT, {"run": run, **asdict(wanted)})
@@ -101,7 +105,7 @@ def take_sequence(connection: Connection, lane: int) -> int:
 def list_chunks(connection: Connection, run: str, table: str) -> list[ChunkRecord]:
     get_run(connection, run)
     query = select(*CHUNK_COLUMNS).where(chunks.c.run == run, chunks.c.table_name == table)
-    return [ChunkRecord(*row) for row in connection.execute(query.order_by(chunks.c.number))]
+    return [ChunkRecord(**row._mapping) for row in connection.execute(query.order_by(chunks.c.number))]
 
 
 def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, ...]:

@@ -7,7 +7,7 @@ The row of a lease is never deleted, so that an epoch is never given twice.
 from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, update
 
 from kopitiam.contracts.errors import StaleEpoch
-from kopitiam.registry.records import RANK_DIGITS, Fence
+from kopitiam.registry.records import RANK_DIGITS, Fence, Lease
 from kopitiam.registry.schema import leases
 from kopitiam.registry.transactions import upsert
 
@@ -54,15 +54,14 @@ def enlist(connection: Connection, name: str, holder: str, ttl_seconds: float, n
     return epoch
 
 
-def renew(connection: Connection, lease: Fence, holder: str, ttl_seconds: float, now: float) -> bool:
+def renew(connection: Connection, lease: Fence, ttl_seconds: float, now: float) -> bool:
     """Also after it has run out, if nobody wanted it: the database itself may have been away."""
-    is_ours = and_(leases.c.name == lease.name, leases.c.epoch == lease.epoch, leases.c.holder == holder)
-    renewing = update(leases).where(is_ours)
+    renewing = update(leases).where(_is_ours(lease))
     return connection.execute(renewing.values(expires_at=now + ttl_seconds)).rowcount == 1
 
 
-def release(connection: Connection, lease: Fence, holder: str, now: float) -> bool:
-    releasing = update(leases).where(_is_current(lease, now), leases.c.holder == holder)
+def release(connection: Connection, lease: Fence, now: float) -> bool:
+    releasing = update(leases).where(_is_current(lease, now))
     return connection.execute(releasing.values(holder=NOBODY, expires_at=0.0)).rowcount == 1
 
 
@@ -70,19 +69,32 @@ def holds(connection: Connection, lease: Fence, now: float) -> bool:
     return connection.scalar(select(leases.c.epoch).where(_is_current(lease, now))) is not None
 
 
+def list_leases(connection: Connection, now: float) -> dict[str, Lease]:
+    rows = connection.execute(select(leases.c.name, leases.c.epoch, leases.c.holder, leases.c.expires_at))
+    return {row.name: Lease(row.epoch, row.holder, now - row.expires_at) for row in rows}
+
+
 def guard(connection: Connection, fence: Fence | None) -> None:
     """From here to the end of the transaction nobody can take the lease over. One that has run out, and
-    that nobody took, is as good: whoever takes it gets the next epoch, and that is what fences."""
+    that nobody took, is as good: whoever takes it becomes its holder, and that is what fences."""
     if fence is None:
         return
-    is_last = and_(leases.c.name == fence.name, leases.c.epoch == fence.epoch, leases.c.holder != NOBODY)
-    query = select(leases.c.epoch).where(is_last)
+    query = select(leases.c.epoch).where(_is_ours(fence))
     if connection.scalar(query.with_for_update(read=True)) is None:
         raise StaleEpoch(f"epoch {fence.epoch} of {fence.name} is over")
 
 
+def _is_ours(lease: Fence) -> ColumnElement[bool]:
+    return and_(
+        leases.c.name == lease.name,
+        leases.c.epoch == lease.epoch,
+        leases.c.holder == lease.holder,
+        leases.c.holder != NOBODY,
+    )
+
+
 def _is_current(lease: Fence, now: float) -> ColumnElement[bool]:
-    return and_(leases.c.name == lease.name, leases.c.epoch == lease.epoch, leases.c.expires_at > now)
+    return and_(_is_ours(lease), leases.c.expires_at > now)
 
 
 def _want_holder(holder: str) -> None:

@@ -9,13 +9,15 @@ have been made: ask again, since every change is idempotent or refused the secon
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from kopitiam.contracts.attempts import Attempt, Step
 from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
+from kopitiam.contracts.identity import Identity
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, TableState
 from kopitiam.contracts.stages import ByTable
-from kopitiam.registry.records import Ended, Fence, Opened, Published, Registered, RunAccount
+from kopitiam.registry.records import Ended, Fence, Lease, Opened, Published, Registered, RunAccount
 
-__all__ = ["Ended", "Fence", "Opened", "Published", "Registered", "RegistryPort", "RunAccount"]
+__all__ = ["Ended", "Fence", "Lease", "Opened", "Published", "Registered", "RegistryPort", "RunAccount"]
 
 
 class RegistryPort(Protocol):
@@ -82,14 +84,32 @@ class RegistryPort(Protocol):
         """`IllegalTransition` unless the run's state, read under a lock, may go there."""
 
     def force_end(
-        self, run: str, reason: str, only_if_expired: bool = False, fence: Fence | None = None
+        self,
+        run: str,
+        reason: str,
+        only_if_expired: bool = False,
+        fence: Fence | None = None,
+        as_of: float | None = None,
     ) -> bool:
-        """True if this call ended it; False if it was over, or its lease has been renewed meanwhile."""
+        """True if this call ended it; False if it was over, or its lease has been renewed meanwhile.
+
+        With `only_if_expired` the lease must have run out both now and at `as_of`: a registry's clock that
+        jumps after the caller compared it with its own ends no run."""
 
     # -- chunks and their log
 
     def register_chunk(
-        self, run: str, table: str, number: int, *, digest: str, rows: int, bytes: int, rejected: int
+        self,
+        run: str,
+        table: str,
+        number: int,
+        *,
+        digest: str,
+        rows: int,
+        bytes: int,
+        rejected: int,
+        landed: str | None = None,
+        is_beside: bool = False,
     ) -> Registered:
         """Idempotent by number and digest; renews the lease. A chunk that is durable is answered
         `same` or `conflict` until the run is over. A new one raises `TableSealed` after the table's
@@ -144,14 +164,42 @@ class RegistryPort(Protocol):
     def partial_paths(self, prefix: str) -> set[str]:
         """Of all runs: what is at rest under this prefix and not told here belongs to nobody."""
 
+    # -- attempts
+
+    def begin_attempt(self, attempt: str, step: Step, runs: Iterable[str], fence: Fence) -> None:
+        """Counted for each of the runs that is not over, before the work begins: so a process that dies has
+        been counted. One that ends well is forgotten when its batch is committed, or its answers published.
+        """
+
+    def give_back_attempt(self, attempt: str) -> None:
+        """It does not count: what ended it was not its own doing. Under no fence, since whoever was replaced
+        gives back too."""
+
+    def end_attempt_badly(self, attempt: str, reason: str) -> None:
+        """It counts, and this is what is known."""
+
+    def attempts(self, runs: Iterable[str], step: Step, node: str | None = None) -> dict[str, list[Attempt]]:
+        """Those that count, oldest first, of the runs that have any; with a node, only its own: other
+        pipelines may be at other shards of the same run right now."""
+
     # -- barriers
 
     def barrier_views(self) -> list[BarrierView]:
         """Of all runs that are sealed or final, oldest first, all of one moment."""
 
+    def barrier_view(self, run: str) -> BarrierView:
+        """Of one run, in any state."""
+
     def open_barrier(self, run: str, fence: Fence | None = None) -> bool:
-        """Sealed becomes final. False if it is final or done already; `RunOver` if it failed or was
-        ended, `IllegalTransition` if it is still open."""
+        """Sealed becomes final, if in this transaction all tables are sealed, no chunk is pending, and every
+        shard has processed exactly the chunks and rows expected; otherwise `BarrierNotReady` with figures.
+        False if it is final or done already; `RunOver` if it failed or was ended, `IllegalTransition` if it
+        is still open."""
+
+    def fail_if_wrong(self, run: str, fence: Fence | None = None) -> str | None:
+        """Fails a run that can no longer be right by what the registry has in this transaction (more chunks
+        or rows processed than expected, other rows, a chunk that no batch will bring), and returns the
+        reason. None, and no effect, if nothing is wrong or the run is past its barrier."""
 
     # -- answers
 
@@ -164,7 +212,12 @@ class RegistryPort(Protocol):
         """Hands the run back for others to claim. Nothing happens if it is not the claimant's."""
 
     def publish_results(
-        self, run: str, attempt: str, figures: dict[str, Any], fence: Fence | None = None
+        self,
+        run: str,
+        attempt: str,
+        figures: dict[str, Any],
+        fence: Fence | None = None,
+        digests: dict[str, str] | None = None,
     ) -> None:
         """The run, which must be final, is done with this attempt's answers. The same attempt again
         changes nothing, another one is refused: `AlreadyPublished`. With a fence, only whoever has
@@ -207,21 +260,40 @@ class RegistryPort(Protocol):
         """False if it is another's: stop. One that has run out and that nobody took meanwhile is renewed,
         as it is still good as a fence: only a later epoch, or giving it back, ends one."""
 
-    def holds(self, name: str, epoch: int) -> bool: ...
+    def holds(self, fence: Fence) -> bool:
+        """Whether this epoch and this holder have the lease, and it has not run out."""
+
+    def leases(self) -> dict[str, Lease]:
+        """All leases by name, those included that ran out or were given back."""
 
     def release(self, name: str, holder: str, epoch: int) -> bool: ...
 
     # -- nodes
 
     def report_node(self, node: NodeRecord, fence: Fence | None = None) -> bool:
-        """False, and nothing changed, if a later life of this node has been reported."""
+        """False, and nothing changed, if a later life of this node has been reported. A node that reports
+        itself, under the fence of its own name, is the current life in any case."""
 
     def nodes(self) -> list[NodeRecord]:
         """By name."""
 
     def forget_node(self, name: str, fence: Fence | None = None) -> None: ...
 
-    # -- health
+    # -- identity
+
+    def identity(self) -> Identity: ...
+
+    def advance(self, beyond: int = 0) -> Identity:
+        """The mark goes on, and beyond this one too."""
+
+    def wait_longer(self, unknown: Iterable[str], most_seconds: float) -> dict[str, float]:
+        """For how many seconds each name in storage has been unknown; `most_seconds` since the last look at
+        most, whatever clocks say. Names that are not among them any more are forgotten."""
+
+    # -- time and health
+
+    def now(self) -> float:
+        """The registry's time, in seconds since 1970. Whatever is compared between processes goes by it."""
 
     def check(self) -> None:
         """Writes and reads; raises `RegistryUnavailable` if either fails."""

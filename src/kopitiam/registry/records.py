@@ -1,6 +1,6 @@
 """What the registry takes and gives, beside the contracts that all sides share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kopitiam.contracts.batches import Partial
@@ -59,6 +59,7 @@ class Published:
     attempt: str
     figures: dict[str, Any]
     published_at: float
+    digests: dict[str, str] = field(default_factory=dict)  # of its files; none of an earlier version's
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,35 @@ class RunAccount:
 
 @dataclass(frozen=True)
 class Fence:
-    """A lease under which something is written: if its epoch is stale, `StaleEpoch` and no effect."""
+    """The lease under which a process writes. A write is refused with `StaleEpoch` unless the registry has
+    this epoch **and** this holder for the name, checked in the transaction of the write.
+
+    The holder is the random id of one life of a node. Epochs alone are not enough: they go back when the
+    registry is restored from a back-up, and then two lives may have the same one.
+    """
 
     name: str
     epoch: int
+    holder: str
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease as the registry has it now. `overdue_seconds` is negative until it has run out."""
+
+    epoch: int
+    holder: str
+    overdue_seconds: float
+
+    @property
+    def is_released(self) -> bool:
+        return not self.holder
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of a holder that was made by `ranked_holder`."""
+        rank, separator, _ = self.holder.partition(" ")
+        return int(rank) if separator and rank.isdigit() else None
 
 
 def ranked_holder(rank: int, holder: str) -> str:

@@ -1,15 +1,16 @@
 """The registry itself: each method is one transaction. What they promise is written in `port.py`."""
 
 import json
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from kopitiam.contracts.attempts import Attempt, Step
 from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
 from kopitiam.contracts.errors import RegistryUnavailable
+from kopitiam.contracts.identity import Identity
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import (
     ChunkRecord,
@@ -21,9 +22,12 @@ from kopitiam.contracts.runs import (
 )
 from kopitiam.contracts.stages import ByTable
 from kopitiam.registry import (
+    attempts,
     barriers,
     batches,
     chunks,
+    clock,
+    identity,
     leases,
     nodes,
     partials,
@@ -34,12 +38,14 @@ from kopitiam.registry import (
     volumes,
 )
 from kopitiam.registry.checks import want_batch, want_counts, want_table
-from kopitiam.registry.engine import connect_engine
+from kopitiam.registry.deadlines import CALL_SECONDS, within
+from kopitiam.registry.engine import SQLITE_FILE, connect_engine
 from kopitiam.registry.migrations import upgrade
 from kopitiam.registry.port import RegistryPort
 from kopitiam.registry.records import (
     Ended,
     Fence,
+    Lease,
     Opened,
     Published,
     Registered,
@@ -47,15 +53,34 @@ from kopitiam.registry.records import (
     Wanted,
     ranked_holder,
 )
+from kopitiam.registry.sqlite_files import require_sound, require_there
 from kopitiam.registry.transactions import Transactions
 
 T = TypeVar("T")
 
 
-def open_registry(url: str, home: Path, now: Callable[[], float] = time.time) -> "Registry":
-    """The registry of the settings, its tables brought up to date."""
+def open_registry(
+    url: str,
+    home: Path,
+    now: Callable[[], float] | None = None,
+    *,
+    is_checked: bool = False,
+    may_be_new: bool = False,
+) -> "Registry":
+    """The registry of the settings, its tables brought up to date.
+
+    `now` takes the place of its own clock. A SQLite file that is missing where it was before is not made
+    anew, unless `may_be_new`; if `is_checked`, a damaged one is refused.
+    """
+    if url == "sqlite":
+        file = home / SQLITE_FILE
+        if not may_be_new:
+            require_there(file)
+        if is_checked:
+            require_sound(file)
     engine = connect_engine(url, home)
     upgrade(engine)
+    Transactions(engine).write(clock.set_clock)
     return Registry(engine, now)
 
 
@@ -65,9 +90,9 @@ def connect_registry(url: str, home: Path) -> "Registry":
 
 
 class Registry(RegistryPort):
-    def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], float] | None = None) -> None:
         self._engine = engine
-        self._now = now
+        self._clock = clock.injected(now) if now else clock.clock_of(engine)
         self._transactions = Transactions(engine)
         self._read = self._transactions.read
         self._write = self._transactions.write
@@ -93,18 +118,23 @@ class Registry(RegistryPort):
         max_open_runs: int | None = None,
     ) -> Opened:
         want_counts(other_shards=shards - 1)
-        now = self._now()
-        wanted = Run(
-            run=new_run_id(),
-            label=label,
-            state=RunState.OPEN,
-            questions=json.loads(json.dumps(questions)),
-            owner=owner,
-            shards=shards,
-            created_at=now,
-            lease_expires_at=now + lease_seconds,
-        )
-        return self._write(lambda c: runs.open_run(c, wanted, idempotency_key, lease_seconds, max_open_runs))
+        name, asked = new_run_id(), json.loads(json.dumps(questions))
+
+        def opened(connection: Connection) -> Opened:
+            now = self._clock(connection)
+            wanted = Run(
+                run=name,
+                label=label,
+                state=RunState.OPEN,
+                questions=asked,
+                owner=owner,
+                shards=shards,
+                created_at=now,
+                lease_expires_at=now + lease_seconds,
+            )
+            return runs.open_run(connection, wanted, idempotency_key, lease_seconds, max_open_runs)
+
+        return self._write(opened)
 
     def get_run(self, run: str) -> Run:
         return self._read(lambda c: runs.get_run(c, run))
@@ -136,10 +166,10 @@ class Registry(RegistryPort):
         return self._read(lambda c: runs.version(c, run))
 
     def renew_lease(self, run: str, lease_seconds: float) -> None:
-        self._write(lambda c: runs.renew_lease(c, run, self._now() + lease_seconds))
+        self._write(lambda c: runs.renew_lease(c, run, self._clock(c) + lease_seconds))
 
     def renew_open_runs(self, fence: Fence | None = None) -> None:
-        self._write_fenced(fence, lambda c: runs.renew_open_runs(c, self._now()))
+        self._write_fenced(fence, lambda c: runs.renew_open_runs(c, self._clock(c)))
 
     def runs_in(self, *states: RunState) -> list[Run]:
         return self._read(lambda c: runs.runs_in(c, states))
@@ -148,27 +178,42 @@ class Registry(RegistryPort):
         return self._read(lambda c: runs.count_runs(c, state))
 
     def expired_runs(self) -> list[Run]:
-        return self._read(lambda c: runs.expired_runs(c, self._now()))
+        return self._read(lambda c: runs.expired_runs(c, self._clock(c)))
 
     def move(self, run: str, to: RunState, error: str | None = None, fence: Fence | None = None) -> Run:
-        return self._write_fenced(fence, lambda c: runs.move(c, run, to, self._now(), error))
+        return self._write_fenced(fence, lambda c: runs.move(c, run, to, self._clock(c), error))
 
     def force_end(
-        self, run: str, reason: str, only_if_expired: bool = False, fence: Fence | None = None
+        self,
+        run: str,
+        reason: str,
+        only_if_expired: bool = False,
+        fence: Fence | None = None,
+        as_of: float | None = None,
     ) -> bool:
         return self._write_fenced(
-            fence, lambda c: runs.force_end(c, run, reason, self._now(), only_if_expired)
+            fence, lambda c: runs.force_end(c, run, reason, self._clock(c), only_if_expired, as_of)
         )
 
     # -- chunks and their log
 
     def register_chunk(
-        self, run: str, table: str, number: int, *, digest: str, rows: int, bytes: int, rejected: int
+        self,
+        run: str,
+        table: str,
+        number: int,
+        *,
+        digest: str,
+        rows: int,
+        bytes: int,
+        rejected: int,
+        landed: str | None = None,
+        is_beside: bool = False,
     ) -> Registered:
         want_table(table)
         want_counts(number=number, rows=rows, bytes=bytes, rejected=rejected)
-        wanted = ChunkRecord(table, number, digest, rows, bytes, rejected, lane=-1, sequence=-1)
-        return self._write(lambda c: chunks.register(c, run, wanted, self._now()))
+        wanted = ChunkRecord(table, number, digest, rows, bytes, rejected, -1, -1, landed, is_beside)
+        return self._write(lambda c: chunks.register(c, run, wanted, self._clock(c)))
 
     def chunks(self, run: str, table: str) -> list[ChunkRecord]:
         want_table(table)
@@ -178,7 +223,7 @@ class Registry(RegistryPort):
         want_table(table)
         want_counts(chunks=chunks, rows=rows, rejected=rejected)
         return self._write(
-            lambda c: tables.end_table(c, run, table, (chunks, rows), rejected=rejected, now=self._now())
+            lambda c: tables.end_table(c, run, table, (chunks, rows), rejected=rejected, now=self._clock(c))
         )
 
     def expectations(self, run: str) -> ByTable:
@@ -201,7 +246,7 @@ class Registry(RegistryPort):
 
     def commit_batch(self, batch: Batch, fence: Fence | None = None) -> Committed:
         want_batch(batch)
-        return self._write_fenced(fence, lambda c: batches.commit(c, batch))
+        return self._write_fenced(fence, lambda c: batches.commit(c, batch, fence.name if fence else None))
 
     def progress(self, run: str) -> ByTable:
         return self._read(lambda c: volumes.progress(c, run))
@@ -220,34 +265,72 @@ class Registry(RegistryPort):
     def partial_paths(self, prefix: str) -> set[str]:
         return self._read(lambda c: partials.paths_under(c, prefix))
 
+    # -- attempts
+
+    def begin_attempt(self, attempt: str, step: Step, runs: Iterable[str], fence: Fence) -> None:
+        names = frozenset(runs)
+        self._write_fenced(
+            fence, lambda c: attempts.begin(c, attempt, step, names, node=fence.name, now=self._clock(c))
+        )
+
+    def give_back_attempt(self, attempt: str) -> None:
+        self._write(lambda c: attempts.give_back(c, attempt))
+
+    def end_attempt_badly(self, attempt: str, reason: str) -> None:
+        self._write(lambda c: attempts.end_badly(c, attempt, reason))
+
+    def attempts(self, runs: Iterable[str], step: Step, node: str | None = None) -> dict[str, list[Attempt]]:
+        names = frozenset(runs)
+        return self._read(lambda c: attempts.list_attempts(c, names, step, node))
+
     # -- barriers
 
     def barrier_views(self) -> list[BarrierView]:
         return self._read(barriers.views)
 
+    def barrier_view(self, run: str) -> BarrierView:
+        return self._read(lambda c: barriers.view(c, runs.get_run(c, run)))
+
     def open_barrier(self, run: str, fence: Fence | None = None) -> bool:
-        return self._write_fenced(fence, lambda c: barriers.open_barrier(c, run, self._now()))
+        return self._write_fenced(fence, lambda c: barriers.open_barrier(c, run, self._clock(c)))
+
+    def fail_if_wrong(self, run: str, fence: Fence | None = None) -> str | None:
+        return self._write_fenced(fence, lambda c: barriers.fail_if_wrong(c, run, self._clock(c)))
 
     # -- answers
 
     def claim_final(self, run: str, claimant: Fence) -> bool:
-        return self._write_fenced(claimant, lambda c: results.claim_final(c, run, claimant, self._now()))
+        return self._write_fenced(claimant, lambda c: results.claim_final(c, run, claimant, self._clock(c)))
 
     def unclaim(self, run: str, claimant: Fence) -> None:
         self._write(lambda c: results.unclaim(c, run, claimant))
 
     def publish_results(
-        self, run: str, attempt: str, figures: dict[str, Any], fence: Fence | None = None
+        self,
+        run: str,
+        attempt: str,
+        figures: dict[str, Any],
+        fence: Fence | None = None,
+        digests: dict[str, str] | None = None,
     ) -> None:
-        self._write_fenced(
-            fence, lambda c: results.publish(c, run, attempt, figures, claimant=fence, now=self._now())
-        )
+        def publish(connection: Connection) -> None:
+            results.publish(
+                connection,
+                run,
+                attempt,
+                figures,
+                digests=digests or {},
+                claimant=fence,
+                now=self._clock(connection),
+            )
+
+        self._write_fenced(fence, publish)
 
     def results(self, run: str) -> Published | None:
         return self._read(lambda c: results.get_results(c, run))
 
     def publish_provisional(self, run: str, attempt: str, figures: dict[str, Any]) -> bool:
-        return self._write(lambda c: results.publish_provisional(c, run, attempt, figures, self._now()))
+        return self._write(lambda c: results.publish_provisional(c, run, attempt, figures, self._clock(c)))
 
     def provisional(self, run: str) -> Published | None:
         return self._read(lambda c: results.get_provisional(c, run))
@@ -266,28 +349,33 @@ class Registry(RegistryPort):
     # -- leases
 
     def acquire_lease(self, name: str, holder: str, ttl_seconds: float) -> int | None:
-        return self._write(lambda c: leases.acquire(c, name, holder, ttl_seconds, self._now()))
+        return self._write(lambda c: leases.acquire(c, name, holder, ttl_seconds, self._clock(c)))
 
     def outrank(self, name: str, rank: int, holder: str, ttl_seconds: float) -> int | None:
         ranked = ranked_holder(rank, holder)
-        return self._write(lambda c: leases.outrank(c, name, ranked, ttl_seconds, self._now()))
+        return self._write(lambda c: leases.outrank(c, name, ranked, ttl_seconds, self._clock(c)))
 
     def enlist(self, name: str, holder: str, ttl_seconds: float) -> int:
-        return self._write(lambda c: leases.enlist(c, name, holder, ttl_seconds, self._now()))
+        return self._write(lambda c: leases.enlist(c, name, holder, ttl_seconds, self._clock(c)))
 
     def renew(self, name: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
-        return self._write(lambda c: leases.renew(c, Fence(name, epoch), holder, ttl_seconds, self._now()))
+        fence = Fence(name, epoch, holder)
+        return self._write(lambda c: leases.renew(c, fence, ttl_seconds, self._clock(c)))
 
-    def holds(self, name: str, epoch: int) -> bool:
-        return self._read(lambda c: leases.holds(c, Fence(name, epoch), self._now()))
+    def holds(self, fence: Fence) -> bool:
+        return self._read(lambda c: leases.holds(c, fence, self._clock(c)))
+
+    def leases(self) -> dict[str, Lease]:
+        return self._read(lambda c: leases.list_leases(c, self._clock(c)))
 
     def release(self, name: str, holder: str, epoch: int) -> bool:
-        return self._write(lambda c: leases.release(c, Fence(name, epoch), holder, self._now()))
+        return self._write(lambda c: leases.release(c, Fence(name, epoch, holder), self._clock(c)))
 
     # -- nodes
 
     def report_node(self, node: NodeRecord, fence: Fence | None = None) -> bool:
-        return self._write_fenced(fence, lambda c: nodes.report(c, node, self._now()))
+        is_own = fence is not None and fence.name == node.name
+        return self._write_fenced(fence, lambda c: nodes.report(c, node, self._clock(c), is_own=is_own))
 
     def nodes(self) -> list[NodeRecord]:
         return self._read(nodes.list_nodes)
@@ -295,12 +383,29 @@ class Registry(RegistryPort):
     def forget_node(self, name: str, fence: Fence | None = None) -> None:
         self._write_fenced(fence, lambda c: nodes.forget(c, name))
 
-    # -- health
+    # -- time and health
+
+    def now(self) -> float:
+        return self._read(self._clock)
 
     def check(self) -> None:
-        written = self._write(readiness.write)
-        if self._read(readiness.read) < written:
+        with within(CALL_SECONDS):
+            written = self._write(readiness.write)
+            is_there = self._read(readiness.read) >= written
+        if not is_there:
             raise RegistryUnavailable("registry: what was written is not there to be read")
+
+    # -- identity
+
+    def identity(self) -> Identity:
+        return self._read(identity.get_identity)
+
+    def advance(self, beyond: int = 0) -> Identity:
+        return self._write(lambda c: identity.advance(c, beyond))
+
+    def wait_longer(self, unknown: Iterable[str], most_seconds: float) -> dict[str, float]:
+        names = sorted(set(unknown))
+        return self._write(lambda c: identity.wait_longer(c, names, most_seconds, self._clock(c)))
 
     def close(self) -> None:
         self._engine.dispose()

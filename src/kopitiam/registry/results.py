@@ -5,11 +5,11 @@ transaction.
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, insert, select, update
+from sqlalchemy import Connection, and_, insert, select, update
 
 from kopitiam.contracts.errors import AlreadyPublished, IllegalTransition, RunOver, StaleEpoch
 from kopitiam.contracts.runs import RunState
-from kopitiam.registry import leases
+from kopitiam.registry import attempts, leases
 from kopitiam.registry.records import Fence, Published
 from kopitiam.registry.runs import get_run, locked, move
 from kopitiam.registry.schema import provisional, results, runs
@@ -28,20 +28,29 @@ def claim_final(connection: Connection, run: str, claimant: Fence, now: float) -
     if earlier is not None and leases.holds(connection, earlier, now):
         return False
     claiming = update(runs).where(runs.c.run == run)
-    connection.execute(claiming.values(claimed_by=claimant.name, claimed_epoch=claimant.epoch))
+    connection.execute(
+        claiming.values(
+            claimed_by=claimant.name, claimed_epoch=claimant.epoch, claimed_holder=claimant.holder
+        )
+    )
     return True
 
 
 def _claimant(connection: Connection, run: str) -> Fence | None:
-    query = select(runs.c.claimed_by, runs.c.claimed_epoch).where(runs.c.run == run)
-    name, epoch = connection.execute(query).one()
-    return None if name is None else Fence(name, epoch)
+    """A claim of a registry from before holders were kept has none: it is nobody's, and may be taken."""
+    query = select(runs.c.claimed_by, runs.c.claimed_epoch, runs.c.claimed_holder).where(runs.c.run == run)
+    name, epoch, holder = connection.execute(query).one()
+    return None if name is None else Fence(name, epoch, holder or "")
 
 
 def unclaim(connection: Connection, run: str, claimant: Fence) -> None:
-    is_theirs = and_(runs.c.claimed_by == claimant.name, runs.c.claimed_epoch == claimant.epoch)
+    is_theirs = and_(
+        runs.c.claimed_by == claimant.name,
+        runs.c.claimed_epoch == claimant.epoch,
+        runs.c.claimed_holder == claimant.holder,
+    )
     unclaiming = update(runs).where(runs.c.run == run, is_theirs)
-    connection.execute(unclaiming.values(claimed_by=None, claimed_epoch=None))
+    connection.execute(unclaiming.values(claimed_by=None, claimed_epoch=None, claimed_holder=None))
 
 
 def publish(
@@ -50,6 +59,7 @@ def publish(
     attempt: str,
     figures: dict[str, Any],
     *,
+    digests: dict[str, str],
     claimant: Fence | None,
     now: float,
 ) -> None:
@@ -61,9 +71,14 @@ def publish(
             raise AlreadyPublished(f"run {run} has the answers of attempt {before.attempt}, not of {attempt}")
         return
     move(connection, run, RunState.DONE, now)
+    attempts.end_well(connection, [run], "final")
     connection.execute(
         insert(results).values(
-            run=run, attempt=attempt, figures=json.dumps(figures, sort_keys=True), published_at=now
+            run=run,
+            attempt=attempt,
+            figures=json.dumps(figures, sort_keys=True),
+            published_at=now,
+            digests=json.dumps(digests, sort_keys=True),
         )
     )
 
@@ -74,7 +89,12 @@ def get_results(connection: Connection, run: str) -> Published | None:
 
 
 def published(connection: Connection, run: str) -> Published | None:
-    return _published(connection, results, run)
+    query = select(results.c.attempt, results.c.figures, results.c.published_at, results.c.digests)
+    found = connection.execute(query.where(results.c.run == run)).one_or_none()
+    if found is None:
+        return None
+    digests = json.loads(found.digests) if found.digests else {}
+    return Published(found.attempt, json.loads(found.figures), found.published_at, digests)
 
 
 def publish_provisional(
@@ -82,6 +102,7 @@ def publish_provisional(
 ) -> bool:
     if locked(connection, run).state.is_over:
         return False
+    attempts.end_well(connection, [run], "provisional")
     values = {"attempt": attempt, "figures": json.dumps(figures, sort_keys=True), "published_at": now}
     connection.execute(
         upsert(connection, provisional)
@@ -93,10 +114,6 @@ def publish_provisional(
 
 def get_provisional(connection: Connection, run: str) -> Published | None:
     get_run(connection, run)
-    return _published(connection, provisional, run)
-
-
-def _published(connection: Connection, table: Table, run: str) -> Published | None:
-    query = select(table.c.attempt, table.c.figures, table.c.published_at)
-    found = connection.execute(query.where(table.c.run == run)).one_or_none()
+    query = select(provisional.c.attempt, provisional.c.figures, provisional.c.published_at)
+    found = connection.execute(query.where(provisional.c.run == run)).one_or_none()
     return Published(found.attempt, json.loads(found.figures), found.published_at) if found else None

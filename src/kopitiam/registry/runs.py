@@ -30,7 +30,7 @@ from kopitiam.contracts.errors import (
 from kopitiam.contracts.runs import OVER, Run, RunState, can_move
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry.records import Opened, Wanted
-from kopitiam.registry.schema import chunks, owners, partials, run_tables, runs
+from kopitiam.registry.schema import attempts, chunks, owners, partials, run_tables, runs
 from kopitiam.registry.transactions import upsert
 
 RUN_COLUMNS = tuple(
@@ -209,9 +209,12 @@ def move(connection: Connection, run: str, to: RunState, now: float, error: str 
     return get_run(connection, run)
 
 
-def force_end(connection: Connection, run: str, reason: str, now: float, only_if_expired: bool) -> bool:
+def force_end(  # noqa: PLR0917 - as the port has them
+    connection: Connection, run: str, reason: str, now: float, only_if_expired: bool, as_of: float | None
+) -> bool:
     found = locked(connection, run)
-    is_alive = found.state is not RunState.OPEN or found.lease_expires_at > now
+    earlier = now if as_of is None else min(now, as_of)
+    is_alive = found.state is not RunState.OPEN or found.lease_expires_at > earlier
     if found.state.is_over or (only_if_expired and is_alive):
         return False
     move(connection, run, RunState.ENDED, now, reason)
@@ -220,7 +223,7 @@ def force_end(connection: Connection, run: str, reason: str, now: float, only_if
 
 def forget_chunks(connection: Connection, run: str) -> None:
     _want_over(locked(connection, run))
-    for table in (chunks, partials):
+    for table in (chunks, partials, attempts):
         connection.execute(delete(table).where(table.c.run == run))
 
 

@@ -67,8 +67,9 @@ runs = Table(
     Column("lease_expires_at", Double, nullable=False),
     Column("finished_at", Double),
     Column("error", Text),
-    Column("claimed_by", Text),  # the fence of whoever makes the answers: its name and epoch
+    Column("claimed_by", Text),  # the fence of the pipeline that makes the answers: name, epoch, holder
     Column("claimed_epoch", BigInteger),
+    Column("claimed_holder", Text),
     Column("version", BigInteger, nullable=False),
     UniqueConstraint("owner", "idempotency_key"),
     Index(None, "created_at", "run"),
@@ -100,6 +101,8 @@ chunks = Table(
     Column("rejected", BigInteger, nullable=False),
     Column("lane", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
+    Column("landed", Text),  # the digest of the file, which is not the body's if that was CSV
+    Column("is_beside", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("lane", "sequence", name="uq_chunks_shard_sequence"),
 )
 
@@ -139,6 +142,19 @@ partials = Table(
     Index(None, "run"),
 )
 
+# Attempts that have begun and did not end well: those that end well, or are given back, are deleted.
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("attempt", Text, primary_key=True),
+    _of_run(),
+    Column("step", Text, nullable=False),
+    Column("node", Text, nullable=False),  # the pipeline whose attempt it is
+    Column("begun_at", Double, nullable=False),
+    Column("reason", Text),  # none while it lasts, and for one whose process ended without a word
+    Index(None, "run"),
+)
+
 results = Table(
     "results",
     metadata,
@@ -146,6 +162,7 @@ results = Table(
     Column("attempt", Text, nullable=False),
     Column("figures", Text, nullable=False),  # JSON
     Column("published_at", Double, nullable=False),
+    Column("digests", Text),  # JSON: of each file
 )
 
 provisional = Table(
@@ -166,6 +183,14 @@ leases = Table(
     Column("expires_at", Double, nullable=False),
 )
 
+registry_clock = Table(
+    "registry_clock",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("boot", Text, nullable=False),  # the boot of the machine during which it was set
+    Column("offset_seconds", Double, nullable=False),  # what to add to the time since that boot
+)
+
 nodes = Table(
     "nodes",
     metadata,
@@ -179,6 +204,22 @@ nodes = Table(
     Column("alarm", Text),
     Column("leader", Boolean, nullable=False),
     Column("updated_at", Double, nullable=False),
+)
+
+identity = Table(
+    "identity",
+    metadata,
+    Column("name", Text, primary_key=True),  # one row
+    Column("id", Text, nullable=False),
+    Column("mark", BigInteger, nullable=False),
+)
+
+orphans = Table(
+    "orphans",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("waited", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),
 )
 
 readiness = Table(

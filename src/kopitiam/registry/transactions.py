@@ -5,9 +5,9 @@ else in the registry catches what the database raises.
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.dialects import postgresql, sqlite
@@ -15,12 +15,14 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 from kopitiam.contracts.errors import RegistryUnavailable
+from kopitiam.registry.deadlines import CALL_SECONDS, seconds_left, within
 
 T = TypeVar("T")
 
 ATTEMPTS = 5
 PATIENCE_SECONDS = 5.0  # no new attempt after this long
 FIRST_PAUSE_SECONDS = 0.05
+TURN_SECONDS = 9.0  # for the other writers of this process; SQLite itself waits ten for those of others
 ROLLED_BACK = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
 NO_RIGHTS = {"42501", "3F000"}  # PostgreSQL: permission denied, no schema to create in
 WANTED_RIGHTS = "grant its user USAGE and CREATE on the schema, and all on the tables in it"
@@ -38,17 +40,33 @@ class Transactions:
         snapshot = {} if is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._reader = engine.execution_options(writes=False, **snapshot)
         # SQLite has one writer. Threads that queue here wake at once; in SQLite they would poll.
-        self._turn: AbstractContextManager[Any] = threading.Lock() if is_sqlite else nullcontext()
+        self._turn = threading.Lock() if is_sqlite else None
 
     def read(self, work: Callable[[Connection], T]) -> T:
         return self._run(self._reader, work)
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T], seconds: float = CALL_SECONDS) -> T:
         """`work` may be called more than once, each time in a new transaction."""
-        with self._turn:
-            return self._run(self._writer, work)
+        with self._in_turn():
+            return self._run(self._writer, work, seconds)
 
-    def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        if self._turn is None:
+            yield
+            return
+        if not self._turn.acquire(timeout=TURN_SECONDS):
+            raise RegistryUnavailable("registry: too many writers wait for each other")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _run(self, engine: Engine, work: Callable[[Connection], T], seconds: float = CALL_SECONDS) -> T:
+        with within(seconds):
+            return self._attempts(engine, work)
+
+    def _attempts(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         begun = time.monotonic()
         for attempt in range(ATTEMPTS):
             is_decided = False
@@ -63,7 +81,8 @@ class Transactions:
                     raise
                 raise RegistryUnavailable(f"registry: {_reason(error)}; {WANTED_RIGHTS}") from error
             except (DBAPIError, PoolExhausted) as error:
-                is_last = attempt == ATTEMPTS - 1 or time.monotonic() - begun > PATIENCE_SECONDS
+                has_waited = time.monotonic() - begun > PATIENCE_SECONDS or not seconds_left()
+                is_last = attempt == ATTEMPTS - 1 or has_waited
                 if is_last or not _may_repeat(error, is_decided):
                     raise RegistryUnavailable(f"registry: {_reason(error)}") from error
             self._pause(FIRST_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -18,9 +17,12 @@ from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.tables import Rejected
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.text import shorten
 
 REPORT_FILE = "report.html"
-_BATCH_ROWS = 65_536
+MAX_REJECTED_FIELD = 1 << 20  # a client that keeps to the protocol sends far less
+_LONGEST_LINE = 19  # digits of a line number
+_BATCH_ROWS = 4_096  # of the longest texts, 16 MB
 
 
 class Answers(Protocol):
@@ -68,7 +70,7 @@ def read_summary(text: bytes) -> Summary:
 
 def read_rejected(lines: Iterable[str], most: int) -> list[Rejected]:
     """The first of the rows that were set aside, as far as they are such; the first line is the header."""
-    csv.field_size_limit(sys.maxsize)  # such a row may be as long as it likes
+    csv.field_size_limit(MAX_REJECTED_FIELD)
     return list(islice(_rejected(lines), most))
 
 
@@ -77,8 +79,14 @@ def _rejected(lines: Iterable[str]) -> Iterator[Rejected]:
     with contextlib.suppress(csv.Error):
         for row in csv.DictReader(lines):
             file, line, reason, content = (row.get(name) for name in ("file", "line", "reason", "row"))
-            if file is not None and line is not None and reason is not None and line.isdecimal():
-                yield Rejected(file, int(line), reason, content or "")
+            if (
+                file is not None
+                and line is not None
+                and reason is not None
+                and line.isdecimal()
+                and len(line) < _LONGEST_LINE
+            ):
+                yield Rejected(shorten(file), int(line), shorten(reason), shorten(content or ""))
 
 
 def _summary(read: dict[str, Any]) -> Summary:

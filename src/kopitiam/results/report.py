@@ -7,7 +7,7 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from kopitiam.results.reading import Answers
 from kopitiam.results.report_tables import Cells, customers, payment_values, products
 from kopitiam.results.ringgit import ringgit
 from kopitiam.results.summary import Summary
+from kopitiam.results.text import shorten
 
 EXAMPLES = 20
+_MAX_CELL = 80  # characters; the whole text shows when one points at it
 _FOLDER = Path(__file__).parent
 _COLOURS = {"text": ("text", "color"), "grid": ("axis", "gridColor")}
 
@@ -120,7 +122,11 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"ringgit": ringgit, "count": "{:,}".format}
+    environment.filters |= {
+        "ringgit": ringgit,
+        "count": "{:,}".format,
+        "shorten": partial(shorten, most=_MAX_CELL),
+    }
     return environment.get_template("report.html.jinja")
 
 

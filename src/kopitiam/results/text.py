@@ -9,6 +9,12 @@ import pyarrow.compute as pc
 from kopitiam.contracts.money import DECIMALS, DIGITS
 
 MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
+MAX_SHOWN = 400  # characters of a text from outside
+
+
+def shorten(text: str, most: int = MAX_SHOWN) -> str:
+    """The text; if it is longer than `most` characters, its beginning and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def money_of_units(units: pa.Array) -> pa.Array:

@@ -22,7 +22,7 @@ from pyarrow import fs
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.storage.files import make_folder, sync, sync_tree
-from kopitiam.storage.port import Key, StoragePort
+from kopitiam.storage.port import Key, StoragePort, own_name
 from kopitiam.storage.probe import probe
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class ArrowStorage:
         self._is_mounted = filesystem.type_name == "local"
 
     def name_of(self, key: Key, digest: str) -> Key:
-        return key.with_name(f"{key.stem}-{digest}{key.suffix}")
+        return own_name(key, digest)
 
     def keep_once(self, file: Path, key: Key, digest: str) -> bool:
         name = self.name_of(key, digest)

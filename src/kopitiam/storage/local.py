@@ -53,7 +53,12 @@ class LocalStorage:
         sync_tree(folder)
 
     def settle(self, folder: Key) -> None:
-        sync_tree(self.path(folder))
+        """Spark makes the folders above it too: without their names a power cut would take all of them."""
+        path = self.path(folder)
+        sync_tree(path)
+        for above in path.parent.parents:
+            if above.is_relative_to(self._root):
+                sync(above)
 
     def open(self, key: Key) -> pa.NativeFile:
         return pa.OSFile(str(self.path(key)))

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -30,7 +31,14 @@ def open_storage(settings: Settings) -> StoragePort:
 
 @contextlib.contextmanager
 def passing_storage(settings: Settings) -> Iterator[None]:
-    """A place of one's own: what is kept there goes when the block is left. A home goes as a whole."""
+    """A place of one's own: what is kept there goes when the block is left. A home goes as a whole.
+
+    A folder that other users can reach is made for this user alone, whatever the umask of a person is.
+    """
+    place = urlsplit(settings.storage.url)
+    if place.scheme == "file":
+        with contextlib.suppress(OSError):  # opening it tells why
+            Path(unquote(place.path)).mkdir(mode=0o700, parents=True, exist_ok=True)
     storage = open_storage(settings)
     try:
         yield

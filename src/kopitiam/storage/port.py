@@ -18,6 +18,11 @@ class AlreadyWritten(Exception):
     """Another content stands under this name: what is written once is never changed."""
 
 
+def own_name(key: Key, digest: str) -> Key:
+    """A name that no other body can have."""
+    return key.with_name(f"{key.stem}-{digest}{key.suffix}")
+
+
 class StoragePort(Protocol):
     @property
     def is_shared(self) -> bool:

@@ -1,14 +1,24 @@
 """When the barrier of a run opens, and when a run cannot be right any more: messages and snapshots of the
 registry in, decisions out. No clock, bus or registry in here.
 
-Messages only make it fast. They may be lost, repeated and reordered, and runs may be forgotten to bound
-memory: the next snapshot decides whatever they did not. Counters are absolute, so that of each shard of
-a stage only the furthest report counts.
+Messages only make it fast. They may be lost, repeated, reordered and forged, and runs may be forgotten to
+bound memory: a decision that a message led to is only a question to the registry, and the next snapshot
+takes the place of all that messages said. Counters are absolute, so that of each shard of a stage only the
+furthest report counts.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kopitiam.contracts.barriers import (
+    Snapshot,
+    comparison,
+    contradiction,
+    count_text,
+    is_processed,
+    is_wrong,
+    volume_text,
+)
 from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.stages import (
@@ -16,7 +26,6 @@ from kopitiam.contracts.stages import (
     STAGES_OF_TABLE,
     TABLES_OF_STAGE,
     ByStage,
-    ByTable,
     Volume,
     expected_by_stage,
     processed_by_stage,
@@ -27,17 +36,6 @@ MOST_CLOSED = 10_000
 
 Shards = Mapping[int, Volume]
 Worker = tuple[str, int]  # a shard of a stage
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A run as the registry had it, all of one moment."""
-
-    run: str
-    state: RunState
-    expected: ByTable  # sealed tables only
-    processed: ByTable
-    pending: int  # chunks in the log that no batch has passed yet
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Barriers:
         figures.see(snapshot)
         if figures.failure is not None:
             return [FailRun(snapshot.run, figures.failure)]
-        if not _is_processed(snapshot):
+        if not is_processed(snapshot):
             return []
         figures.is_decided = True
         return [OpenBarrier(snapshot.run)]
@@ -136,6 +134,7 @@ class _Figures:
 
     def __init__(self, is_decided: bool) -> None:
         self.is_decided = is_decided
+        self._is_late = is_decided  # known to be past its barrier: messages are late ones
         self.failure: str | None = None
         self._expected: dict[str, Shards] = {}
         self._due: ByStage = {}
@@ -164,14 +163,17 @@ class _Figures:
         self._report((message.stage, message.shard), Volume(message.processed, message.rows), claim)
 
     def see(self, snapshot: Snapshot) -> None:
-        """The snapshot may be older than a message. Of END it is right about every table that it has, while
-        the others may have been sealed since. Of counters, which only grow, the greater is the newer."""
-        self._fail(_contradiction(snapshot))
-        self._expected |= snapshot.expected
-        for stage, shards in processed_by_stage(snapshot.processed).items():
-            for shard, processed in shards.items():
-                if processed.chunks >= self._chunks((stage, shard)):
-                    self._furthest[stage, shard] = frozenset({processed})
+        """Takes the place of all that messages said, right or wrong. They are sent after what they tell of
+        was committed, so that a snapshot read after a message came has that too."""
+        self.failure = contradiction(snapshot)
+        self.is_decided = self._is_late
+        self._expected = dict(snapshot.expected)
+        self._claims.clear()
+        self._furthest = {
+            (stage, shard): frozenset({processed})
+            for stage, shards in processed_by_stage(snapshot.processed).items()
+            for shard, processed in shards.items()
+        }
         self._judge_all()
 
     def _end(self, table: str, shards: Shards) -> None:
@@ -182,7 +184,8 @@ class _Figures:
         for shard in sorted(known.keys() | shards.keys()):
             before, now = known.get(shard, Volume()), shards.get(shard, Volume())
             if before != now:
-                self._fail(f"table {table}, shard {shard}: END told {_text(before)}, and then {_text(now)}")
+                both = f"{volume_text(before)}, and then {volume_text(now)}"
+                self._fail(f"table {table}, shard {shard}: END told {both}")
         self._judge_all()
 
     def _report(self, worker: Worker, told: Volume, claim: int | None) -> None:
@@ -191,8 +194,8 @@ class _Figures:
         elif told.chunks == self._chunks(worker):
             self._furthest[worker] = self._furthest.get(worker, frozenset()) | {told}
         if claim is not None and claim != (before := self._claims.setdefault(worker, claim)):
-            wanted = f"it expected {_count(before, 'chunk')}, and then {claim:,}"
-            self._fail(f"{_name(worker)}: {wanted}; processed {_text(told)}")
+            wanted = f"it expected {count_text(before, 'chunk')}, and then {claim:,}"
+            self._fail(f"{_name(worker)}: {wanted}; processed {volume_text(told)}")
         self._judge(worker)
 
     def _judge_all(self) -> None:
@@ -208,11 +211,11 @@ class _Figures:
         due = self._due.get(stage, {}).get(shard, Volume())
         claim = self._claims.get(worker, due.chunks)
         for told in self._reports(worker):
-            if _is_wrong(told, due):
-                self._fail(f"{_name(worker)}: {_comparison(due, told)}")
+            if is_wrong(told, due):
+                self._fail(f"{_name(worker)}: {comparison(due, told)}")
             elif claim != due.chunks:
                 self._fail(
-                    f"{_name(worker)}: {_comparison(due, told)}, and it expects {_count(claim, 'chunk')}"
+                    f"{_name(worker)}: {comparison(due, told)}, and it expects {count_text(claim, 'chunk')}"
                 )
 
     def _reports(self, worker: Worker) -> frozenset[Volume]:
@@ -225,60 +228,9 @@ class _Figures:
         self.failure = self.failure or reason
 
 
-def _contradiction(snapshot: Snapshot) -> str | None:
-    """The registry is the truth, but what it tells may still be wrong: a chunk lost or counted twice."""
-    is_sealed = snapshot.state is RunState.SEALED
-    if unknown := (snapshot.expected.keys() | snapshot.processed.keys()) - STAGES_OF_TABLE.keys():
-        return f"no stage takes table {min(unknown)}"
-    if is_sealed and (missing := STAGES_OF_TABLE.keys() - snapshot.expected.keys()):
-        return f"the run is sealed, yet table {min(missing)} has had no END"
-    for table, shard, due, done in _by_shard(snapshot):
-        if _is_wrong(done, due):
-            return f"table {table}, shard {shard}: {_comparison(due, done)}"
-        if is_sealed and snapshot.pending == 0 and done.chunks < due.chunks:
-            return f"table {table}, shard {shard}: {_comparison(due, done)}, and none is pending"
-    return None
-
-
-def _is_processed(snapshot: Snapshot) -> bool:
-    """While a chunk is pending it cannot be all, whatever the counters say."""
-    return (
-        snapshot.state is RunState.SEALED
-        and snapshot.pending == 0
-        and all(done == due for _, _, due, done in _by_shard(snapshot))
-    )
-
-
-def _by_shard(snapshot: Snapshot) -> list[tuple[str, int, Volume, Volume]]:
-    """Table, shard, expected, processed."""
-    return [
-        (table, shard, shards.get(shard, Volume()), done.get(shard, Volume()))
-        for table, shards in snapshot.expected.items()
-        for done in [snapshot.processed.get(table, {})]
-        for shard in sorted(shards.keys() | done.keys())
-    ]
-
-
-def _is_wrong(done: Volume, due: Volume) -> bool:
-    """Fewer chunks may still come; all of them with other rows, or more, can never be right."""
-    return done.chunks > due.chunks or (done.chunks == due.chunks and done.rows != due.rows)
-
-
 def _is_behind(event: TableEnd | WorkerStats | WorkerEnd) -> bool:
     return not isinstance(event, TableEnd) and event.stage in BEHIND_BARRIER
 
 
 def _name(worker: Worker) -> str:
     return f"stage {worker[0]}, shard {worker[1]}"
-
-
-def _comparison(due: Volume, done: Volume) -> str:
-    return f"expected {_text(due)}, processed {_text(done)}"
-
-
-def _text(volume: Volume) -> str:
-    return f"{_count(volume.chunks, 'chunk')} with {_count(volume.rows, 'row')}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,8 +13,11 @@ import time
 from collections.abc import Callable
 
 from kopitiam.bus.port import BusPort, Subscription
+from kopitiam.contracts.barriers import Snapshot
+from kopitiam.contracts.batches import BarrierView
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
+    BarrierNotReady,
     BusUnavailable,
     IllegalTransition,
     RunNotFound,
@@ -35,12 +38,14 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, OpenBarrier, Snapshot
+from kopitiam.supervision.actions import log_action
+from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, OpenBarrier
 
 RECONCILE_SECONDS = 2.0
 _STOPPING_SECONDS = 2.0
 FORWARD_AGAIN_SECONDS = 10.0  # a final step that nobody seems to have heard of
 PAUSE_SECONDS = 10.0  # between two looks at the clients: then the process, or the machine, stood still
+JUMP_SECONDS = 1.0  # by which the registry's clock may differ from the time that passed here
 _log = logging.getLogger(__name__)
 
 
@@ -52,17 +57,16 @@ class Coordinator:
         fence: Fence,
         *,
         can_hear_clients: Callable[[], bool] = lambda: True,
-        now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` is the clock that leases go by; all else goes by one that nobody can set."""
+        """Leases go by the registry's clock; all else goes by `steady`, which nobody can set."""
         self._registry = registry
         self._bus = bus
         self._fence = fence
         self._can_hear_clients = can_hear_clients
-        self._now = now
         self._steady = steady
-        self._looked_at = -math.inf  # at the clients, when they could be heard
+        self._looked_at: tuple[float, float] | None = None  # at the clients: registry's time, steady time
+        self._is_bus_away = False  # as one try showed: each waits for it, so the next comes later
         self._barriers = Barriers()
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -106,43 +110,59 @@ class Coordinator:
 
     def reconcile(self) -> None:
         """Finds what messages that were lost should have said."""
+        self._is_bus_away = False
         try:
             views = self._registry.barrier_views()
             self._look_after_clients()
         except Unavailable as error:
-            self._looked_at = -math.inf  # no gateway could renew a lease either
+            self._looked_at = None  # no gateway could renew a lease either
             _log.warning("barrier: %s", error)
             return
         final = {view.run.run for view in views if view.run.state is RunState.FINAL}
         self._forwarded = {run: at for run, at in self._forwarded.items() if run in final}
         for view in views:
-            snapshot = Snapshot(view.run.run, view.run.state, view.expected, view.processed, view.pending)
-            self._carry_out(self._barriers.handle(snapshot))
+            self._carry_out(self._barriers.handle(_snapshot(view)))
 
     def _look_after_clients(self) -> None:
-        """Nobody is lost for what happened while nobody looked, or could be heard: a new leader, and one
-        that comes back to a registry, a gateway or itself, gives every client a full lease first."""
+        """No client is lost for what happened while the leader did not look, or could not hear: a new leader,
+        and one that comes back to a registry, a gateway or itself, gives every client a full lease first. So
+        does one that finds the registry's clock set forward or back."""
         if not self._can_hear_clients():
-            self._looked_at = -math.inf
+            self._looked_at = None
             return
-        now = self._now()
-        if abs(now - self._looked_at) > PAUSE_SECONDS:
+        before = self._steady()
+        now = self._registry.now()
+        if self._looked_at is None or self._has_jumped(now, before):
             self._registry.renew_open_runs(self._fence)
-        self._looked_at = now
-        self._end_the_lost()
+        self._looked_at = (now, self._steady())
+        self._end_the_lost(now)
 
-    def _end_the_lost(self) -> None:
+    def _has_jumped(self, now: float, asked_at: float) -> bool:
+        """Whether one clock went on without the other. The registry read its own after `asked_at`."""
+        assert self._looked_at is not None
+        then, steady_then = self._looked_at
+        passed, passed_here = now - then, self._steady() - steady_then
+        waited = self._steady() - asked_at
+        return passed_here > PAUSE_SECONDS or abs(passed - passed_here) > JUMP_SECONDS + waited
+
+    def _end_the_lost(self, now: float) -> None:
         """Force End for runs whose client has not been heard of for longer than its lease."""
         reason = "client lost for longer than its lease"
         for run in self._registry.expired_runs():
-            if self._registry.force_end(run.run, reason, only_if_expired=True, fence=self._fence):
+            crash_point("force_end.begun")
+            if self._registry.force_end(run.run, reason, only_if_expired=True, fence=self._fence, as_of=now):
+                crash_point("force_end.recorded")
                 _log.warning("run %s: Force End, %s", run.run, reason, extra={"run": run.run})
+                log_action(self._fence.epoch, "force-ends", run.run)
                 self._tell_all(ForceEnd(runs=(run.run,), reason=reason))
 
     def _carry_out(self, decisions: list[Decision]) -> None:
         for decision in decisions:
             try:
                 self._decide(decision)
+            except BarrierNotReady as error:
+                _log.warning("barrier: a message was ahead of the registry, or false: %s", error)
+                self._look_again(decision.run)
             except (RunOver, RunNotFound, IllegalTransition) as error:
                 _log.info("barrier: %s", error)
             except Unavailable as error:
@@ -153,27 +173,52 @@ class Coordinator:
             case OpenBarrier(run):
                 crash_point("barrier.decided")
                 if self._registry.open_barrier(run, self._fence):
+                    log_action(self._fence.epoch, "opens barrier of", run)
                     crash_point("barrier.opened")
                     self._forward(run)
             case Forward(run):
                 if self._steady() - self._forwarded.get(run, -math.inf) >= FORWARD_AGAIN_SECONDS:
                     self._forward(run)
-            case FailRun(run, reason):
+            case FailRun(run, told):
+                reason = self._registry.fail_if_wrong(run, self._fence)
+                if reason is None:
+                    _log.warning("run %s is not wrong by the registry; told was: %s", run, told)
+                    self._look_again(run)
+                    return
                 _log.warning("run %s: %s", run, reason, extra={"run": run})
-                self._registry.move(run, RunState.FAILED, reason, self._fence)
+                log_action(self._fence.epoch, "fails", run)
                 self._tell_all(ForceEnd(runs=(run,), reason=reason))
 
+    def _look_again(self, run: str) -> None:
+        """The registry did not bear a message out: what it has takes the place of what was told. Whatever
+        follows from that is decided at the next reconciliation."""
+        self._barriers.handle(_snapshot(self._registry.barrier_view(run)))
+
     def _tell_all(self, message: ForceEnd) -> None:
-        """Whoever does not hear it finds it in the registry."""
+        """Nodes that do not hear it find it in the registry."""
+        if self._is_bus_away:
+            return
         try:
             self._bus.broadcast(message)
         except BusUnavailable as error:
+            self._is_bus_away = True
             _log.warning("Force End: %s", error)
 
     def _forward(self, run: str) -> None:
-        self._bus.send(FINAL_QUEUE, BarrierForward(run=run, epoch=self._fence.epoch))
+        """Sent again by reconciliation, if the bus is away. One try that waits is enough for all runs."""
+        if self._is_bus_away:
+            return
+        try:
+            self._bus.send(FINAL_QUEUE, BarrierForward(run=run, epoch=self._fence.epoch))
+        except BusUnavailable:
+            self._is_bus_away = True
+            raise
         self._forwarded[run] = self._steady()
         crash_point("barrier.forwarded")
+
+
+def _snapshot(view: BarrierView) -> Snapshot:
+    return Snapshot(view.run.run, view.run.state, view.expected, view.processed, view.pending)
 
 
 class Coordination:

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+MOST_ANSWERED = 3  # elections in a row
+
 
 class State(StrEnum):
     FOLLOWER = "follower"
@@ -70,6 +72,7 @@ class Bully:
         self._deadline = -math.inf  # whoever comes, or comes back, begins with an election
         self._has_asked = False  # for an epoch, in this election
         self._is_shut_out = False  # the registry gave no epoch
+        self._answered = 0  # elections in a row that a higher one answered, without any leader
 
     def tick(self, now: float) -> list[Action]:
         if now < self._deadline:
@@ -89,7 +92,10 @@ class Bully:
         return [SendAnswer(sender), *self.tick(now)]
 
     def on_answer(self, sender: int, now: float) -> list[Action]:
-        if self.state is State.CANDIDATE and sender in self._higher:
+        """Higher ones that answer election after election, and never lead, are not waited for: the registry
+        decides. It gives nothing to a lower one while a higher one holds the lease."""
+        if self.state is State.CANDIDATE and sender in self._higher and self._answered < MOST_ANSWERED:
+            self._answered += 1
             self._wait(now)
         return []
 
@@ -127,6 +133,7 @@ class Bully:
         self.state, self.leader, self.epoch = State.LEADER, self.my_id, epoch
         self._deadline = math.inf
         self._is_shut_out = False
+        self._answered = 0
         return [SendCoordinator(epoch)]
 
     def on_epoch_refused(self, now: float) -> list[Action]:
@@ -165,3 +172,4 @@ class Bully:
         self.state, self.leader = State.FOLLOWER, leader
         self._deadline = now + self._leader_seconds
         self._is_shut_out = False
+        self._answered = 0

@@ -3,7 +3,9 @@ the registry every time, and all of it written under one epoch.
 """
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,11 +14,12 @@ from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.messages import Heartbeat, NodeKind
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.registry.port import Fence, Lease, RegistryPort
 from kopitiam.supervision.coordinator import Coordination
 from kopitiam.supervision.liveness import Decision, Liveness
 from kopitiam.supervision.services import ServiceWatch
 
+_MOST_READS = 20  # of all leases, for heartbeats of lives that are not known
 _log = logging.getLogger(__name__)
 
 
@@ -44,8 +47,13 @@ class Watch:
 
 class Leadership:
     def __init__(self, watch: Watch, fence: Fence, now: float) -> None:
+        """`now`, here and below, is a clock of this process that nobody can set."""
         self.fence = fence
         self._watch = watch
+        self._shown_later = self._registry_time() - now  # what is shown is the registry's time
+        self._leases: dict[str, Lease] = {}
+        self._reads_left = _MOST_READS
+        self._believed_until = now + 2 * watch.pace.timeout_seconds
         self.liveness = Liveness(
             watch.heard,
             timeout_seconds=watch.pace.timeout_seconds,
@@ -54,6 +62,7 @@ class Leadership:
         )
         self.liveness.tick(now)
         self._reported: dict[str, NodeRecord] = {}
+        self._farewells: dict[str, NodeRecord] = {}  # records that nodes wrote as they left, taken once each
         self._before = self._known_before()
         for node in self._before.values():
             if node.state == "stopped":
@@ -67,14 +76,48 @@ class Leadership:
         self.coordination.start()
 
     def hear(self, beat: Heartbeat, now: float) -> list[Decision]:
+        if not self._is_borne_out(beat, now):
+            return []
         return self.liveness.on_heartbeat(beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now)
 
-    def hear_farewell(self, name: str, epoch: int, now: float) -> None:
-        """One that was replaced, and leaves late, takes nobody with it."""
-        if any(node.name == name and node.epoch <= epoch for node in self.liveness.nodes(now)):
-            self.liveness.on_stopped(name)
+    def look_for_farewells(self, now: float) -> None:
+        """After STOPPED came: nodes that leave write it down first. The message alone stops nothing."""
+        self._hear_farewells({node.name: node for node in self._watch.registry.nodes()}, now)
+
+    def _is_borne_out(self, beat: Heartbeat, now: float) -> bool:
+        """Whether the registry knows this life, and has heard of it. A node renews its lease as often as it
+        sends heartbeats, but may lose the registry for a while: its word alone counts for three timeouts."""
+        lease = self._leases.get(beat.node)
+        if lease is None or lease.epoch != beat.epoch:
+            self._read_leases(now)
+            lease = self._leases.get(beat.node)
+        if lease is None or lease.epoch != beat.epoch or lease.is_released:
+            return False
+        return lease.overdue_seconds < 2 * self._watch.pace.timeout_seconds or now < self._believed_until
+
+    def _read_leases(self, now: float) -> None:
+        """At most so often between two judgements, whatever messages are made up. After the registry was away
+        all leases have run out, and there is time to renew them."""
+        if self._reads_left <= 0:
+            return
+        self._reads_left -= 1
+        try:
+            self._leases = self._watch.registry.leases()
+        except Unavailable as error:
+            self._believed_until = now + 3 * self._watch.pace.timeout_seconds
+            _log.info("leading: %s", error)
+            return
+        for node in self.liveness.nodes(now):
+            if (lease := self._leases.get(node.name)) is None:
+                continue
+            if lease.epoch < node.epoch:
+                self.liveness.forget_epoch(node.name, lease.epoch)  # the registry was restored
+            if lease.is_released and node.pid is not None:
+                self.liveness.on_stopped(node.name)  # a node gives its lease back only when it leaves
 
     def judge(self, now: float) -> list[Decision]:
+        self._reads_left = _MOST_READS
+        self._read_leases(now)
         decisions = self.liveness.tick(now)
         self._look_for_gateways(now)
         return decisions
@@ -88,11 +131,12 @@ class Leadership:
         written in any case: thereby the epoch is proved."""
         self.liveness.expect(self._watch.heard, now)
         shown = {node.name: node for node in self._watch.registry.nodes()}
-        self._hear_lost_farewells(shown, now)
+        self._hear_farewells(shown, now)
         for gone in self._reported.keys() - self._watch.roster().kinds:
             self._watch.registry.forget_node(gone, self.fence)
             del self._reported[gone]
-        for node in (*self.liveness.nodes(now), *self._watch.services.nodes(now)):
+        for seen in (*self.liveness.nodes(now), *self._watch.services.nodes(now)):
+            node = replace(seen, since=seen.since + self._shown_later)
             known = self._as_known(node)
             record = replace(known, pid=known.pid or None, leader=node.name == self._watch.name)
             if node.name == about or record != shown.get(node.name):
@@ -115,12 +159,24 @@ class Leadership:
         else:
             self._can_hear_clients.clear()
 
-    def _hear_lost_farewells(self, shown: Mapping[str, NodeRecord], now: float) -> None:
-        """Whoever leaves writes it down before it says so. What we wrote ourselves is no news: heartbeats may
-        have told better since."""
+    def _hear_farewells(self, shown: Mapping[str, NodeRecord], now: float) -> None:
+        """A node that leaves writes that to the registry before it publishes it. A record counts once, and
+        later heartbeats outweigh it. A life that was replaced and leaves late stops nobody."""
+        epochs = {node.name: node.epoch for node in self.liveness.nodes(now)}
         for node in shown.values():
-            if node.state == "stopped" and node != self._reported.get(node.name):
-                self.hear_farewell(node.name, node.epoch, now)
+            known = (self._reported.get(node.name), self._farewells.get(node.name))
+            if node.state != "stopped" or node in known:
+                continue
+            self._farewells[node.name] = node
+            if epochs.get(node.name, math.inf) <= node.epoch:
+                self.liveness.on_stopped(node.name)
+
+    def _registry_time(self) -> float:
+        try:
+            return self._watch.registry.now()
+        except Unavailable as error:
+            _log.warning("leading: %s", error)
+            return time.time()  # only shown
 
     def _as_known(self, node: NodeRecord) -> NodeRecord:
         """One not heard of since we lead is in the life that the leader before knew, and as well as then

@@ -133,6 +133,11 @@ class Liveness:
         known.deadline = now + self._timeout  # until then a heartbeat of the life that ended is a late one
         known.alarm, known.attempts, known.is_lost = None, 0, False
 
+    def forget_epoch(self, node: str, epoch: int) -> None:
+        """The registry has an earlier epoch than a heartbeat told of: lives with that one count again."""
+        if known := self._nodes.get(node):
+            known.epoch = epoch
+
     def give_up(self, node: str, alarm: str) -> None:
         """A leader before did what could be done: a person has to look, unless it is heard of again."""
         if known := self._nodes.get(node):

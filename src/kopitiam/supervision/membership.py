@@ -1,7 +1,8 @@
 """A node's place in the fleet: its lease with an epoch, its heartbeats, and how it leaves.
 
 Heartbeats and the lease have a thread each, which share no lock with the work or with each other: a busy
-node, or one whose registry is away, still says that it lives.
+node, or one whose registry is away, still says that it lives. A heartbeat vouches for the work: a node whose
+work answers no more is silent, and leaves, so that it is revived.
 """
 
 import logging
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import MonitorSection
-from kopitiam.contracts.errors import StaleEpoch, Unavailable
+from kopitiam.contracts.errors import KopitiamError, ServiceError, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Heartbeat, NodeKind, Stopped
 from kopitiam.contracts.nodes import NodeRecord, NodeState
 from kopitiam.registry.port import Fence, RegistryPort
@@ -35,26 +36,29 @@ class Place:
 
 
 class Membership:
-    """From the start to `leave`. `on_lost` is called once, when another life has taken this one's place."""
+    """From the start to `leave`. `on_lost` is called once, when another life has taken this one's place, or
+    when the work answers no more."""
 
-    def __init__(self, place: Place, on_lost: Callable[[StaleEpoch], None]) -> None:
+    def __init__(self, place: Place, on_lost: Callable[[KopitiamError], None]) -> None:
         self.place = place
         self._on_lost = on_lost
+        self._vouch: Callable[[], str | None] = lambda: None
         self._holder = uuid.uuid4().hex
         self._left = threading.Event()
         self._is_lost = False
-        self._since = time.time()
+        self._since = place.registry.now()
         self._url: str | None = None
         epoch = place.registry.enlist(place.name, self._holder, place.pace.timeout_seconds)
-        self.fence = Fence(place.name, epoch)
+        self.fence = Fence(place.name, epoch, self._holder)
         self._threads = [
             threading.Thread(target=self._keep, args=(tell,), name=f"{tell.__name__.strip('_')}", daemon=True)
             for tell in (self._beat, self._renew)
         ]
 
-    def start(self, url: str | None = None) -> None:
-        self._url = url
-        self.place.registry.report_node(self._record("alive"))
+    def start(self, url: str | None = None, vouch: Callable[[], str | None] = lambda: None) -> None:
+        """`vouch` says at once why nobody should rely on this node; None if there is no reason."""
+        self._url, self._vouch = url, vouch
+        self.place.registry.report_node(self._record("alive", self._since), self.fence)
         for thread in self._threads:
             thread.start()
 
@@ -77,14 +81,17 @@ class Membership:
     def _say_goodbye(self) -> None:
         place = self.place
         for step in (
-            lambda: place.registry.report_node(self._record("stopped")),
-            lambda: place.bus.publish(HEARTBEAT_TOPIC, Stopped(node=place.name, epoch=self.fence.epoch)),
+            lambda: place.registry.report_node(self._record("stopped", place.registry.now()), self.fence),
             lambda: place.registry.release(place.name, self._holder, self.fence.epoch),
+            lambda: place.bus.publish(HEARTBEAT_TOPIC, Stopped(node=place.name, epoch=self.fence.epoch)),
         ):
             try:
                 step()
             except Unavailable as error:
                 _log.warning("leaving: %s", error)
+            except StaleEpoch as error:
+                _log.warning("leaving: %s; another life has this place, and stays", error)
+                return
 
     def _keep(self, tell: Callable[[], None]) -> None:
         """Whatever happens: a node that is silent is taken for dead."""
@@ -98,6 +105,11 @@ class Membership:
             self._left.wait(self.place.pace.heartbeat_seconds)
 
     def _beat(self) -> None:
+        if reason := self._vouch():
+            _log.error("%s; it sends no more heartbeats", reason)
+            self._left.set()
+            self._on_lost(ServiceError(f"{self.place.name}: {reason}"))
+            return
         self.place.bus.publish(
             HEARTBEAT_TOPIC,
             Heartbeat(
@@ -118,8 +130,7 @@ class Membership:
             self._is_lost = True
             self._on_lost(StaleEpoch(f"{place.name}: {reason}"))
 
-    def _record(self, state: NodeState) -> NodeRecord:
-        since = self._since if state == "alive" else time.time()
+    def _record(self, state: NodeState, since: float) -> NodeRecord:
         return NodeRecord(
             self.place.name, self.place.kind, os.getpid(), self._url, state, since, self.fence.epoch
         )

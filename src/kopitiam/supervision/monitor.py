@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 
+from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import BusUnavailable, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
@@ -25,6 +26,7 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.registry.port import Fence
 from kopitiam.registry.records import ranked_holder
+from kopitiam.supervision.actions import log_action
 from kopitiam.supervision.election import (
     Action,
     Bully,
@@ -39,6 +41,7 @@ from kopitiam.supervision.liveness import Alarm, Decision, Recovered, Revive
 
 LEASE = "leader"
 _TICK_SECONDS = 0.25
+_STANDSTILL_TIMEOUTS = 6
 _DEAF_HEARTBEATS = 3  # of its own that a monitor does not hear
 _log = logging.getLogger(__name__)
 
@@ -47,12 +50,11 @@ class Monitor:
     def __init__(
         self,
         watch: Watch,
-        now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` is what the fleet is shown; all else goes by a clock that nobody can set."""
+        """All ages are measured here, by a clock that nobody can set; what is compared with other machines
+        goes by the registry's."""
         self._watch = watch
-        self._now = now
         self._steady = steady
         self._ids = {name: number for number, name in enumerate(watch.roster().monitors, start=1)}
         self._my_id = self._ids[watch.name]
@@ -63,6 +65,7 @@ class Monitor:
         self._leadership: Leadership | None = None
         self._heard_myself = steady()
         self._next_beat = steady()
+        self._turned_at: float | None = None  # when the loop that decides has last gone round
 
     def run(self) -> None:
         bus = self._watch.bus
@@ -74,6 +77,7 @@ class Monitor:
         services.start()
         try:
             while not self._stopping.is_set():
+                self._turned_at = self._steady()
                 self._take(self._next())
                 self._tick()
         finally:
@@ -85,14 +89,22 @@ class Monitor:
         self._stopping.set()
         self._inbox.put(None)
 
+    def vouch(self) -> str | None:
+        """Called from any thread. A registry that is away holds the loop up for a while, for all monitors at
+        once, which must not all leave for it: so the bound is wide."""
+        bound = _STANDSTILL_TIMEOUTS * self._watch.pace.timeout_seconds
+        if self._turned_at is None or self._steady() - self._turned_at <= bound:
+            return None
+        return f"the loop that decides has stood still for {bound:.0f} s"
+
     def on_revived(self, node: str) -> None:
         """Called from any thread."""
         self._inbox.put(lambda: self._note_revived(node))
 
     def _note_revived(self, node: str) -> None:
-        self._watch.services.on_revived(node, self._now())
+        self._watch.services.on_revived(node, self._steady())
         if self._leadership is not None:
-            self._leadership.liveness.on_revived(node, self._now())
+            self._leadership.liveness.on_revived(node, self._steady())
 
     def _next(self) -> Message | Callable[[], None] | None:
         try:
@@ -101,29 +113,52 @@ class Monitor:
             return None
 
     def _take(self, event: Message | Callable[[], None] | None) -> None:
-        now = self._now()
         match event:
             case Election(sender=sender) if not self._is_cut_off:
                 self._act(self._bully.on_election(sender, self._steady()))
             case Answer(sender=sender, to=to) if to == self._my_id:
                 self._act(self._bully.on_answer(sender, self._steady()))
-            case Coordinator(sender=sender, epoch=epoch) if sender != self._my_id:
+            case Coordinator(sender=sender, epoch=epoch) if self._leads(sender, epoch):
                 self._act(self._bully.on_coordinator(sender, epoch, self._steady()))
             case Heartbeat(node=node):
                 if node == self._watch.name:
                     self._hear_myself()
                 if self._leadership is not None:
-                    self._decide(self._leadership.hear(event, now))
-            case Stopped(node=node, epoch=epoch):
+                    self._decide(self._leadership.hear(event, self._steady()))
+            case Stopped(node=node):
                 if self._leadership is not None:
-                    self._leadership.hear_farewell(node, epoch, now)
-                self._act(self._bully.on_leader_left(self._ids.get(node, 0), self._steady()))
+                    self._under_epoch(lambda leadership: leadership.look_for_farewells(self._steady()))
+                if self._ids.get(node) == self._bully.leader and self._is_lead_given_back():
+                    self._act(self._bully.on_leader_left(self._ids[node], self._steady()))
             case _ if callable(event):
                 event()
 
+    def _leads(self, sender: int, epoch: int) -> bool:
+        """By the registry: a message alone makes nobody a leader, and deposes nobody. While the registry is
+        away nobody can be elected, and the leader that was known goes on."""
+        if sender == self._my_id:
+            return False
+        try:
+            lease = self._watch.registry.leases().get(LEASE)
+        except Unavailable:
+            return (sender, epoch) == (self._bully.leader, self._bully.epoch)
+        patience_seconds = self._watch.pace.timeout_seconds
+        return (
+            lease is not None
+            and (lease.rank, lease.epoch) == (sender, epoch)
+            and lease.overdue_seconds < patience_seconds
+        )
+
+    def _is_lead_given_back(self) -> bool:
+        try:
+            lease = self._watch.registry.leases().get(LEASE)
+        except Unavailable:
+            return False  # it will be missed, if it left
+        return lease is None or lease.is_released
+
     def _hear_myself(self) -> None:
         if self._is_deaf and self._leadership is not None:
-            self._leadership.liveness.give_time(self._now())
+            self._leadership.liveness.give_time(self._steady())
         if self._is_cut_off:
             self._bully.on_hearing_again(self._steady())
         self._heard_myself = self._steady()
@@ -153,8 +188,8 @@ class Monitor:
         if self._is_deaf:
             self._leadership.be_deaf()
         else:
-            self._decide(self._leadership.judge(self._now()))
-        self._under_epoch(lambda leadership: leadership.report(self._now()))
+            self._decide(self._leadership.judge(self._steady()))
+        self._under_epoch(lambda leadership: leadership.report(self._steady()))
 
     def _keep_leading(self) -> bool:
         """While the registry is away nobody else can be granted an epoch: what we hold, we hold. A lease that
@@ -205,7 +240,8 @@ class Monitor:
         self._act(self._bully.on_epoch_granted(epoch, self._steady()))
         if self._leadership is None or self._leadership.fence.epoch != epoch:
             self._step_down()
-            self._leadership = Leadership(self._watch, Fence(LEASE, epoch), self._now())
+            fence = Fence(LEASE, epoch, self._ranked_holder)
+            self._leadership = Leadership(self._watch, fence, self._steady())
             _log.warning("%s leads, epoch %d", self._watch.name, epoch)
 
     def _new_bully(self) -> Bully:
@@ -230,9 +266,13 @@ class Monitor:
         if self._is_cut_off:
             return None
         try:
-            if not watch.registry.holds(watch.place.name, watch.place.epoch):
+            if not watch.registry.holds(watch.place):
                 return None
-            return watch.registry.outrank(LEASE, self._my_id, self._holder, watch.pace.timeout_seconds)
+            crash_point("epoch.wanted")
+            epoch = watch.registry.outrank(LEASE, self._my_id, self._holder, watch.pace.timeout_seconds)
+            if epoch is not None:
+                crash_point("epoch.taken")
+            return epoch
         except Unavailable as error:
             _log.warning("election: %s", error)
             return None
@@ -266,9 +306,12 @@ class Monitor:
 
     def _revive(self, node: str, attempt: int) -> None:
         """Written first: there we learn whether we still lead, and whether the node left on purpose."""
-        is_written = self._under_epoch(lambda leadership: leadership.report(self._now(), about=node))
-        if is_written and self._leadership and self._leadership.is_dead(node, self._now()):
+        crash_point("revival.decided")
+        is_written = self._under_epoch(lambda leadership: leadership.report(self._steady(), about=node))
+        if is_written and self._leadership and self._leadership.is_dead(node, self._steady()):
+            crash_point("revival.recorded")
             _log.warning("%s is dead: reviving it, attempt %d", node, attempt)
+            log_action(self._leadership.fence.epoch, "revives", node)
             self._watch.revive(node)
 
     def _under_epoch(self, write: Callable[[Leadership], None]) -> bool:

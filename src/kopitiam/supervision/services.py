@@ -54,7 +54,7 @@ class ServiceWatch:
         """Whatever happens: without this watch nobody brings a service back."""
         while not stopping.wait(self._every):
             try:
-                self.look(time.time())
+                self.look(time.monotonic())
             except Exception:
                 _log.exception("watching the services")
 

@@ -1,5 +1,6 @@
-"""Seeded data sets in the layout and spelling of the real chain's exports, at any scale."""
+"""Seeded data sets in the layout of the real chain's exports, at any scale: like the real ones, or wild."""
 
 from kopitiam.synthetic.generator import Generated, generate
+from kopitiam.synthetic.shapes import Profile, WildShape
 
-__all__ = ["Generated", "generate"]
+__all__ = ["Generated", "Profile", "WildShape", "generate"]

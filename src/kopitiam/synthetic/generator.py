@@ -13,8 +13,10 @@ import numpy as np
 from kopitiam.contracts.errors import ConfigError, InputError
 from kopitiam.synthetic.chain import SMALL_TABLES, count
 from kopitiam.synthetic.sales import month_sales
+from kopitiam.synthetic.shapes import Profile, WildShape
 from kopitiam.synthetic.users import registrations
 from kopitiam.synthetic.volumes import Month, plan
+from kopitiam.synthetic.wild import WildSales
 from kopitiam.synthetic.writer import Written, write_month, write_small_table
 
 Progress = Callable[[str, int, int], None]  # table, rows done, rows in total
@@ -25,24 +27,33 @@ class Generated:
     rows: dict[str, int]
     bytes: int
     files: int
+    shape: WildShape | None = None  # of the profile `wild`
 
 
-def generate(out: Path, scale: float, seed: int, progress: Progress | None = None) -> Generated:
-    """Writes the tables under `out`; the same scale and seed give the same bytes."""
+def generate(
+    out: Path,
+    scale: float,
+    seed: int,
+    progress: Progress | None = None,
+    *,
+    profile: Profile = Profile.REAL,
+) -> Generated:
+    """Writes the tables under `out`; the same profile, scale and seed give the same bytes."""
     if seed < 0:
         raise ConfigError(f"seed {seed}: want 0 or more")
     months = plan(scale)
     _require_empty(out)
-    totals = _total_rows(months)
+    wild = WildSales.of_seed(seed, months) if profile is Profile.WILD else None
+    totals = wild.total_rows() if wild else _total_rows(months)
     rows: Counter[str] = Counter()
     size = files = 0
-    for written in _write_all(out, seed, months):
+    for written in wild.write(out) if wild else _write_all(out, seed, months):
         rows[written.table] += written.rows
         size += written.bytes
         files += 1
         if progress:
             progress(written.table, rows[written.table], totals[written.table])
-    return Generated(dict(rows), size, files)
+    return Generated(dict(rows), size, files, wild.shape if wild else None)
 
 
 def write_month_tables(out: Path, seed: int, month: Month) -> Iterator[Written]:

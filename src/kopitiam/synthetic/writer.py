@@ -11,8 +11,9 @@ import pyarrow.csv as pa_csv
 
 from kopitiam.synthetic.chain import SMALL_TABLES, count
 
-# No cell needs quotes. The header is written apart, because pyarrow quotes it whatever the style.
+# No cell of the real profile needs quotes. The header is written apart, because pyarrow always quotes it.
 PLAIN = pa_csv.WriteOptions(include_header=False, quoting_style="none", batch_size=16_384)
+QUOTED = pa_csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=16_384)  # every text
 
 
 @dataclass(frozen=True)
@@ -22,19 +23,23 @@ class Written:
     bytes: int
 
 
-def write_month(out: Path, name: str, label: str, table: pa.Table) -> Written:
+def write_month(out: Path, name: str, label: str, table: pa.Table, has_texts: bool = False) -> Written:
     target = out / name / f"{name}_{label}.csv"
     with _whole_file(target) as file:
         file.write(",".join(table.column_names).encode() + b"\n")
-        pa_csv.write_csv(table, file, PLAIN)
+        pa_csv.write_csv(table, file, QUOTED if has_texts else PLAIN)
     return Written(name, table.num_rows, target.stat().st_size)
 
 
 def write_small_table(out: Path, name: str) -> Written:
+    return write_text(out, name, SMALL_TABLES[name], count(SMALL_TABLES[name]))
+
+
+def write_text(out: Path, name: str, text: str, rows: int) -> Written:
     target = out / name / f"{name}.csv"
     with _whole_file(target) as file:
-        file.write(SMALL_TABLES[name].encode())
-    return Written(name, count(SMALL_TABLES[name]), target.stat().st_size)
+        file.write(text.encode())
+    return Written(name, rows, target.stat().st_size)
 
 
 @contextmanager

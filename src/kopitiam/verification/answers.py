@@ -1,131 +1,230 @@
-"""The five answers, computed by DuckDB from the rows that count, in the order and spelling of their files.
+"""Answers computed by DuckDB from the rows that count, in the order and spelling of their files.
 
-Each answer is a table `answer_<name>`: `position` (the row's place in the file, from 1), `cells` (its texts),
-and the ids behind them.
+Each question becomes a table `answer_<name>`: `position` (the row's place in the file, from 1), `cells` (its
+texts), keys, measures and the rank; and a table `missing_<name>` of ids that their table lacks. Nothing is
+shared with the pipeline but the definitions.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import duckdb
 
-from kopitiam.contracts.questions import ANSWERS, Questions
-from kopitiam.verification.rows import load_tables
+from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import RANK, NamedFilter, Question, identified_by
+from kopitiam.questions.expressions import Aggregate, Column, Expression, columns_in
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.verification.expressions import aggregate, as_text, to_sql
+from kopitiam.verification.rows import load_tables, questions_or_catalog
 
-NAMES = """
-CREATE VIEW store_names AS SELECT store, min(name) AS name FROM stores GROUP BY store;
-CREATE VIEW item_names AS SELECT item, min(name) AS name FROM menu_items GROUP BY item;
-CREATE VIEW birthdates AS SELECT customer, min(born) AS born FROM users GROUP BY customer;
-"""
-
-LARGE_PURCHASES = """
-CREATE TABLE answer_1 AS
-SELECT row_number() OVER (ORDER BY sale, amount) AS position, [sale, money_as_text(amount)] AS cells
-FROM transactions
-WHERE year(instant) BETWEEN $first_year AND $last_year
-  AND CAST(instant AS TIME) BETWEEN CAST($opening AS TIME) AND CAST($closing AS TIME)
-  AND amount >= CAST($min_amount AS DECIMAL(18, 4))
-"""
-
-PRODUCTS = """
-CREATE TABLE products AS
-SELECT printf('%04d-%02d', year, month) AS month, item, pieces, profit
-FROM (
-    SELECT year(instant) AS year, month(instant) AS month, item, sum(pieces) AS pieces, sum(amount) AS profit
-    FROM transaction_items
-    WHERE year(instant) BETWEEN $first_year AND $last_year
-    GROUP BY ALL
-)
-"""
-
-BEST_PRODUCTS = """
-CREATE TABLE answer_2_1 AS
-SELECT row_number() OVER (ORDER BY month) AS position, item,
-       [month, coalesce(name, CAST(item AS VARCHAR)), CAST(pieces AS VARCHAR)] AS cells
-FROM (FROM products QUALIFY row_number() OVER (PARTITION BY month ORDER BY pieces DESC, item) = 1)
-LEFT JOIN item_names USING (item);
-
-CREATE TABLE answer_2_2 AS
-SELECT row_number() OVER (ORDER BY month) AS position, item,
-       [month, coalesce(name, CAST(item AS VARCHAR)), money_as_text(profit)] AS cells
-FROM (FROM products QUALIFY row_number() OVER (PARTITION BY month ORDER BY profit DESC, item) = 1)
-LEFT JOIN item_names USING (item);
-"""
-
-PAYMENT_VALUE = """
-CREATE TABLE answer_3 AS
-WITH totals AS (
-    SELECT year(instant) AS year, CASE WHEN month(instant) <= 6 THEN 1 ELSE 2 END AS part, store,
-           sum(amount) AS total
-    FROM transactions
-    WHERE year(instant) BETWEEN $first_year AND $last_year
-      AND CAST(instant AS TIME) BETWEEN CAST($opening AS TIME) AND CAST($closing AS TIME)
-    GROUP BY ALL
-), named AS (
-    SELECT printf('%04d-H%d', year, part) AS half, store, total,
-           coalesce(name, CAST(store AS VARCHAR)) AS shown
-    FROM totals LEFT JOIN store_names USING (store)
-)
-SELECT row_number() OVER (ORDER BY half, shown, store) AS position, store,
-       [half, shown, money_as_text(total)] AS cells
-FROM named
-"""
-
-TOP_CUSTOMERS = """
-CREATE TABLE answer_4 AS
-WITH purchases AS (
-    SELECT store, customer, count(*) AS times
-    FROM transactions
-    WHERE year(instant) BETWEEN $first_year AND $last_year AND customer IS NOT NULL
-    GROUP BY ALL
-), best AS (
-    FROM purchases
-    QUALIFY row_number() OVER (PARTITION BY store ORDER BY times DESC, customer) <= $top
-), named AS (
-    SELECT store, customer, coalesce(name, CAST(store AS VARCHAR)) AS shown, coalesce(born, '') AS born
-    FROM best LEFT JOIN store_names USING (store) LEFT JOIN birthdates USING (customer)
-)
-SELECT row_number() OVER (ORDER BY shown, born, customer, store) AS position, store, customer,
-       [shown, born] AS cells
-FROM named
-"""
-
-UNMATCHED: dict[str, str] = {
-    "stores": """
-        SELECT count(*) FROM (SELECT store FROM answer_3 UNION SELECT store FROM answer_4)
-        ANTI JOIN stores USING (store)
-    """,
-    "menu_items": """
-        SELECT count(*) FROM (SELECT item FROM answer_2_1 UNION SELECT item FROM answer_2_2)
-        ANTI JOIN menu_items USING (item)
-    """,
-    "users": "SELECT count(*) FROM (SELECT DISTINCT customer FROM answer_4) ANTI JOIN users USING (customer)",
+_FILTERS = {
+    "@year": "year(created_at) BETWEEN {first_year} AND {last_year}",
+    "@hour": "CAST(created_at AS TIME) BETWEEN TIME '{opening}' AND TIME '{closing}'",
+    "@amount": "final_amount >= CAST('{min_amount}' AS DECIMAL(18, 4))",
 }
 
 
-def answer_questions(database: duckdb.DuckDBPyConnection, questions: Questions) -> None:
-    years = {"first_year": questions.first_year, "last_year": questions.last_year}
-    hours = {"opening": questions.opening, "closing": questions.closing}
-    least = {"min_amount": format(Decimal(questions.min_amount), "f")}
-    database.execute(NAMES)
-    database.execute(LARGE_PURCHASES, years | hours | least)
-    database.execute(PRODUCTS, years)
-    database.execute(BEST_PRODUCTS)
-    database.execute(PAYMENT_VALUE, years | hours)
-    database.execute(TOP_CUSTOMERS, years | {"top": questions.top})
+def answer_questions(
+    database: duckdb.DuckDBPyConnection, parameters: Questions, asked: Iterable[Question] | None = None
+) -> None:
+    """Nothing asked means the catalog."""
+    questions = questions_or_catalog(asked)
+    tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
+    for table in tables:
+        _make_names(database, table)
+    for question in questions:
+        _Answer(question, parameters).compute(database)
 
 
-def count_unmatched(database: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """How many ids of the answers are missing from their table."""
-    return {table: database.sql(query).fetchall()[0][0] for table, query in UNMATCHED.items()}
+def count_unmatched(
+    database: duckdb.DuckDBPyConnection, asked: Iterable[Question] | None = None
+) -> dict[str, int]:
+    """How many ids that the questions are about are missing from their table."""
+    questions = questions_or_catalog(asked)
+    tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
+    unions = " UNION ".join(f'FROM "missing_{question.name}"' for question in questions)
+    found = dict(
+        database.sql(f"SELECT table_name, count(*) FROM ({unions}) GROUP BY table_name").fetchall()  # noqa: S608
+    )
+    return {table: found.get(table, 0) for table in tables}
 
 
-def expected_answers(data: Path, questions: Questions) -> dict[str, list[tuple[str, ...]]]:
+def expected_answers(
+    data: Path, parameters: Questions, asked: Iterable[Question] | None = None
+) -> dict[str, list[tuple[str, ...]]]:
     """The rows of each answer as they must stand in its CSV file."""
-    with load_tables(data) as tables:
-        answer_questions(tables.database, questions)
-        return {name: _rows_in_order(tables.database.table(f"answer_{name}")) for name in ANSWERS}
+    questions = questions_or_catalog(asked)
+    with load_tables(data, questions) as tables:
+        answer_questions(tables.database, parameters, questions)
+        answers = {question.name: tables.database.table(f"answer_{question.name}") for question in questions}
+        return {name: _rows_in_order(answer) for name, answer in answers.items()}
 
 
 def _rows_in_order(answer: duckdb.DuckDBPyRelation) -> list[tuple[str, ...]]:
     return [tuple(cells) for (cells,) in answer.order("position").project("cells").fetchall()]
+
+
+def _attributes(question: Question) -> list[Column]:
+    """All that a question needs of the tables beside its fact: as keys, and beside its keys."""
+    in_keys = [c for key in question.keys for c in columns_in(key.expression) if c.is_attribute]
+    return list(dict.fromkeys([*in_keys, *question.attributes]))
+
+
+def _make_names(database: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Of an id that is listed twice, the smallest values count."""
+    key = LAYOUT[table].key
+    there = [name for name, *_ in database.sql(f"DESCRIBE {table}").fetchall() if name != key]
+    smallest = "".join(f", min({name}) AS {name}" for name in there)
+    database.execute(f"CREATE TABLE known_{table} AS SELECT {key}{smallest} FROM {table} GROUP BY {key}")  # noqa: S608
+
+
+@dataclass(frozen=True)
+class _Answer:
+    question: Question
+    parameters: Questions
+
+    def compute(self, database: duckdb.DuckDBPyConnection) -> None:
+        name = self.question.name
+        database.execute(f'CREATE TABLE "counted_{name}" AS {self._counted()}')
+        database.execute(f'CREATE TABLE "groups_{name}" AS {self._groups()}')
+        database.execute(f'CREATE TABLE "answer_{name}" AS {self._placed()}')
+        database.execute(f'CREATE TABLE "missing_{name}" AS {self._missing()}')
+        database.execute(f'DROP TABLE "counted_{name}"; DROP TABLE "groups_{name}"')
+
+    def _counted(self) -> str:
+        """The rows that count, with the attributes that are keys."""
+        question = self.question
+        conditions = [self._condition(each) for each in question.filters] or ["TRUE"]
+        in_keys = dict.fromkeys(a for key in question.keys for a in _key_attributes(key.expression))
+        joined = {a.table: a for a in in_keys}.values()
+        shown = "".join(
+            f", {_attribute_value(a, f'{question.fact}.{a.reference}')} AS {_attribute_name(a)}"
+            for a in in_keys
+        )
+        joins = " ".join(_join(a.table, f"{question.fact}.{a.reference}") for a in joined)
+        return (
+            f"SELECT {question.fact}.*{shown} FROM {question.fact} {joins} WHERE {' AND '.join(conditions)}"  # noqa: S608
+        )
+
+    def _condition(self, condition: NamedFilter | Expression) -> str:
+        if not isinstance(condition, str):
+            return to_sql(condition, self._fact_name)
+        asked = self.parameters
+        return _FILTERS[condition].format(
+            first_year=asked.first_year,
+            last_year=asked.last_year,
+            opening=asked.opening,
+            closing=asked.closing,
+            min_amount=format(Decimal(asked.min_amount), "f"),
+        )
+
+    def _fact_name(self, column: Column | Aggregate) -> str:
+        assert isinstance(column, Column)
+        return f"{self.question.fact}.{column.name}"
+
+    def _groups(self) -> str:
+        """Keys and measures, ranked and cut where the question says so."""
+        question = self.question
+        keys = [f"{to_sql(key.expression, _counted_name)} AS {key.name}" for key in question.keys]
+        if question.lists_rows:
+            ids = dict.fromkeys(a.reference for a in question.attributes)
+            keys += [reference for reference in ids if reference not in question.named]
+            return f'SELECT {", ".join(keys)} FROM "counted_{question.name}"'  # noqa: S608
+        kept = {each: f"kept_{number}" for number, each in enumerate(question.aggregates)}
+        parts = [f"{_aggregate(each)} AS {name}" for each, name in kept.items()]
+        grouped = f'SELECT {", ".join([*keys, *parts])} FROM "counted_{question.name}"'  # noqa: S608
+        if question.keys:
+            grouped += f" GROUP BY {', '.join(str(n) for n in range(1, len(keys) + 1))}"
+        named = [key.name for key in question.keys] + [
+            f"{to_sql(measure.expression, lambda a: kept[a])} AS {measure.name}"  # type: ignore[index]
+            for measure in question.measures
+        ]
+        return self._ranked(f"SELECT {', '.join(named)} FROM ({grouped})")  # noqa: S608
+
+    def _ranked(self, measured: str) -> str:
+        rank = self.question.rank
+        if rank is None:
+            return measured
+        others = [key.name for key in self.question.keys if key.name not in rank.within]
+        direction = "ASC" if rank.is_ascending else "DESC"
+        order = ", ".join([f"{rank.by} {direction} NULLS LAST", *(f"{key} NULLS FIRST" for key in others)])
+        within = f"PARTITION BY {', '.join(rank.within)} " if rank.within else ""
+        top = self.parameters.top if rank.top is None else rank.top
+        return (
+            f"SELECT *, row_number() OVER ({within}ORDER BY {order}) AS {RANK} FROM ({measured}) "  # noqa: S608
+            f"QUALIFY {RANK} <= {top}"
+        )
+
+    def _placed(self) -> str:
+        question = self.question
+        shown = question.attributes
+        ids = {a.table: f"groups.{self._id_in_groups(a)}" for a in shown}
+        values = "".join(f", {_attribute_value(a, ids[a.table])} AS {a.name}" for a in shown)
+        joins = " ".join(_join(table, identity) for table, identity in ids.items())
+        named = f'SELECT groups.*{values} FROM "groups_{question.name}" AS groups {joins}'  # noqa: S608
+        order = list(dict.fromkeys([*question.order, *(key.name for key in question.keys)]))
+        places = ", ".join(f"{column} NULLS FIRST" for column in order)
+        kinds = {column.name: column.kind for column in question.answer_columns} | {
+            a.name: a.kind for a in question.attributes
+        }
+        kinds[RANK] = Kind.COUNT
+        cells = ", ".join(as_text(kinds[column], column) for column in question.shown)
+        return (
+            f"SELECT row_number() OVER (ORDER BY {places}) AS position, [{cells}] AS cells, * FROM ({named})"  # noqa: S608
+        )
+
+    def _id_in_groups(self, attribute: Column) -> str:
+        """A key may have another name than the id that it is."""
+        for key in self.question.keys:
+            if key.expression == identified_by(attribute):
+                return key.name
+        return attribute.reference
+
+    def _missing(self) -> str:
+        """Ids that an attribute is wanted of: those of the answer, or of all rows where it is a key."""
+        question = self.question
+        in_keys = {a for key in question.keys for a in _key_attributes(key.expression)}
+        queries = []
+        for attribute in _attributes(question):
+            table, is_key = attribute.table, attribute in in_keys
+            identity = attribute.reference if is_key else self._id_in_groups(attribute)
+            origin = f'"{"counted" if is_key else "groups"}_{question.name}"'
+            queries.append(
+                f"SELECT '{table}' AS table_name, {identity} AS id FROM {origin} "  # noqa: S608
+                f"WHERE {identity} NOT IN (SELECT {LAYOUT[table].key} FROM {table})"
+            )
+        if not queries:
+            return "SELECT '' AS table_name, CAST(0 AS BIGINT) AS id WHERE FALSE"
+        return " UNION ".join(queries)
+
+
+def _key_attributes(expression: Expression) -> list[Column]:
+    return [column for column in columns_in(expression) if column.is_attribute]
+
+
+def _attribute_name(attribute: Column) -> str:
+    return f"{attribute.table}__{attribute.name}"
+
+
+def _attribute_value(attribute: Column, identity: str) -> str:
+    """The id stands in for a name that is not known."""
+    value = f"known_{attribute.table}.{attribute.name}"
+    if attribute.name != LAYOUT[attribute.table].label:
+        return value
+    return f"coalesce({value}, CAST({identity} AS VARCHAR))"
+
+
+def _join(table: str, identity: str) -> str:
+    return f"LEFT JOIN known_{table} ON {identity} = known_{table}.{LAYOUT[table].key}"
+
+
+def _counted_name(column: Column | Aggregate) -> str:
+    assert isinstance(column, Column)
+    return _attribute_name(column) if column.is_attribute else column.name
+
+
+def _aggregate(kept: Aggregate) -> str:
+    return aggregate(kept, to_sql(kept.argument, _counted_name) if kept.argument else "")

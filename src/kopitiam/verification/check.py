@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.questions import Questions
+from kopitiam.questions.catalog import builtin
 from kopitiam.verification.answers import answer_questions, count_unmatched
 from kopitiam.verification.comparison import compare
 from kopitiam.verification.report import Report
@@ -21,8 +22,9 @@ def verify(
     if not results.is_dir():
         raise InputError(f"{results}: no such folder")
     summary = read_summary(results)
-    with load_tables(data) as tables:
-        answer_questions(tables.database, questions or summary.questions or default or Questions())
-        checks = [compare(tables.database, answer, results, tables.scratch) for answer in ANSWERS.values()]
-        unmatched = count_unmatched(tables.database)
+    asked = list(builtin().values())
+    with load_tables(data, asked) as tables:
+        answer_questions(tables.database, questions or summary.questions or default or Questions(), asked)
+        checks = [compare(tables.database, question, results, tables.scratch) for question in asked]
+        unmatched = count_unmatched(tables.database, asked)
     return Report(tuple(checks), tuple(compare_summary(summary, tables.counts, unmatched)))

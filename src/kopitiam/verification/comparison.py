@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.questions import Answer
+from kopitiam.questions.definitions import Question
 from kopitiam.verification.csv_files import open_csv
 from kopitiam.verification.reading import count_overlong_rows, read_as_text
 from kopitiam.verification.report import Check
@@ -21,7 +21,7 @@ NOT_THERE = "SELECT cells FROM expected EXCEPT ALL SELECT cells FROM found"
 UNEXPECTED = "SELECT cells FROM found EXCEPT ALL SELECT cells FROM expected"
 
 
-def compare(database: duckdb.DuckDBPyConnection, answer: Answer, results: Path, scratch: Path) -> Check:
+def compare(database: duckdb.DuckDBPyConnection, answer: Question, results: Path, scratch: Path) -> Check:
     """The file of one answer in the folder `results` against the table `answer_<name>`."""
     expected = database.table(f"answer_{answer.name}")
     expected.create_view("expected")
@@ -40,17 +40,17 @@ def compare(database: duckdb.DuckDBPyConnection, answer: Answer, results: Path, 
     )
 
 
-def _load_found(database: duckdb.DuckDBPyConnection, answer: Answer, path: Path, scratch: Path) -> int:
+def _load_found(database: duckdb.DuckDBPyConnection, answer: Question, path: Path, scratch: Path) -> int:
     """Makes the view `found`; gives the number of rows that have too few or too many fields."""
     if not path.is_file():
         raise InputError(f"{answer.csv_name}: not there")
     file = open_csv(path, scratch)
-    if file.header != answer.columns:
-        wanted, there = ",".join(answer.columns), ",".join(file.header)
+    if file.header != answer.shown:
+        wanted, there = ",".join(answer.shown), ",".join(file.header)
         raise InputError(f"{answer.csv_name}: the header must be {wanted} and is {there}")
-    texts = ", ".join(f"coalesce({column}, '')" for column in answer.columns)
+    texts = ", ".join(f"coalesce({column}, '')" for column in answer.shown)
     try:
-        read_as_text(database, [file], answer.columns).project(
+        read_as_text(database, [file], answer.shown).project(
             f"row_number() OVER () AS position, [{texts}] AS cells, is_whole"
         ).create(f"read_answer_{answer.name}")
     except duckdb.Error as error:
@@ -62,11 +62,11 @@ def _load_found(database: duckdb.DuckDBPyConnection, answer: Answer, path: Path,
 
 
 def _differences(
-    database: duckdb.DuckDBPyConnection, answer: Answer, misfits: int
+    database: duckdb.DuckDBPyConnection, answer: Question, misfits: int
 ) -> Iterator[tuple[int, list[str]]]:
     """For each kind of difference, how many there are and the first of them in words."""
     if misfits:
-        yield misfits, [f"{misfits} rows without exactly {len(answer.columns)} fields"]
+        yield misfits, [f"{misfits} rows without exactly {len(answer.shown)} fields"]
     if not database.sql(MISPLACED).fetchall()[0][0]:
         return
     are_all_there = True

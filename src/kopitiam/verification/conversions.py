@@ -1,6 +1,12 @@
 """Text to exact values, as DuckDB macros that give NULL for a cell that is not what it should be."""
 
 CONVERSIONS = r"""
+CREATE MACRO as_text(cell) AS
+    CASE WHEN length(cell) <= 1024 THEN cell END;
+
+CREATE MACRO as_boolean(cell) AS
+    CASE WHEN lower(cell) IN ('true', '1') THEN TRUE WHEN lower(cell) IN ('false', '0') THEN FALSE END;
+
 CREATE MACRO as_id(cell) AS
     CASE WHEN regexp_full_match(cell, '[ \t]*\d{1,17}(\.0{0,15})?[ \t]*')
     THEN TRY_CAST(cell AS BIGINT) END;

@@ -15,6 +15,7 @@ from pathlib import Path
 from kopitiam.contracts.errors import InputError
 
 _PIECE_BYTES = 16 << 20
+LONGEST_ROW_BYTES = 4 << 20  # DuckDB and the csv module stop sooner of their own accord
 _STRAY_QUOTE = re.compile(rb'[^,\n]"[^,\r\n]')
 
 
@@ -62,6 +63,7 @@ def open_csv(origin: Path, scratch: Path) -> CsvFile:
 
 def _rows(path: Path) -> Iterator[list[str]]:
     """All rows that are not blank, the header first."""
+    csv.field_size_limit(LONGEST_ROW_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
         yield from filter(None, csv.reader(file))
 

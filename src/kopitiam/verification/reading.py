@@ -10,7 +10,7 @@ from itertools import groupby
 import duckdb
 
 from kopitiam.contracts.errors import InputError
-from kopitiam.verification.csv_files import CsvFile
+from kopitiam.verification.csv_files import LONGEST_ROW_BYTES, CsvFile
 
 _NEVER_IN_A_CELL = "\x00never\x00"  # an empty cell must differ from one that is not there
 
@@ -61,6 +61,7 @@ def _read_alike(
         null_padding=True,
         parallel=not files[0].has_quotes,
         store_rejects=True,
+        max_line_size=LONGEST_ROW_BYTES,
     )
     named = (f"nullif(cell_{header.index(column)}, '') AS {column}" for column in columns)
     last, extra = f"cell_{len(header) - 1}", f"cell_{len(header)}"

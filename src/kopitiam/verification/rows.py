@@ -1,9 +1,9 @@
-"""The rows of the five tables in DuckDB: which of them count, and with what values.
+"""The rows of the tables in DuckDB: which of them count, and with what values.
 
 A row with one bad cell, or with too few or too many fields, does not count; it is counted as rejected.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,50 +12,12 @@ from tempfile import TemporaryDirectory
 import duckdb
 
 from kopitiam.contracts.errors import InputError
+from kopitiam.questions.catalog import builtin
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.layout import LAYOUT, LayoutColumn
 from kopitiam.verification.conversions import CONVERSIONS
 from kopitiam.verification.csv_files import CsvFile, files_of_table, open_csv
 from kopitiam.verification.reading import count_overlong_rows, read_as_text
-
-
-@dataclass(frozen=True)
-class Source:
-    """How the cells of a table become values, and what a row must have to count."""
-
-    columns: tuple[str, ...]
-    values: str
-    counts_if: str
-
-
-SOURCES: dict[str, Source] = {
-    "transactions": Source(
-        ("transaction_id", "store_id", "user_id", "final_amount", "created_at"),
-        "transaction_id AS sale, as_id(store_id) AS store, as_id(user_id) AS customer,"
-        " as_money(final_amount) AS amount, as_instant(created_at) AS instant",
-        "sale IS NOT NULL AND store IS NOT NULL AND amount IS NOT NULL AND instant IS NOT NULL"
-        " AND (user_id IS NULL OR customer IS NOT NULL)",
-    ),
-    "transaction_items": Source(
-        ("item_id", "quantity", "subtotal", "created_at"),
-        "as_id(item_id) AS item, as_count(quantity) AS pieces, as_money(subtotal) AS amount,"
-        " as_instant(created_at) AS instant",
-        "item IS NOT NULL AND pieces IS NOT NULL AND amount IS NOT NULL AND instant IS NOT NULL",
-    ),
-    "users": Source(
-        ("user_id", "birthdate"),
-        "as_id(user_id) AS customer, as_date(birthdate) AS born",
-        "customer IS NOT NULL AND (birthdate IS NULL OR born IS NOT NULL)",
-    ),
-    "stores": Source(
-        ("store_id", "store_name"),
-        "as_id(store_id) AS store, store_name AS name",
-        "store IS NOT NULL AND name IS NOT NULL",
-    ),
-    "menu_items": Source(
-        ("item_id", "item_name"),
-        "as_id(item_id) AS item, item_name AS name",
-        "item IS NOT NULL AND name IS NOT NULL",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -73,25 +35,48 @@ class LoadedTables:
     counts: dict[str, RowCount]
 
 
+def questions_or_catalog(asked: Iterable[Question] | None) -> list[Question]:
+    return list(builtin().values() if asked is None else asked)
+
+
 @contextmanager
-def load_tables(data: Path) -> Iterator[LoadedTables]:
-    paths = {table: files_of_table(data, table) for table in SOURCES}
+def load_tables(data: Path, asked: Iterable[Question] | None = None) -> Iterator[LoadedTables]:
+    """The tables and columns that the questions read, and no others; nothing asked means the catalog."""
+    columns = _columns_to_read(questions_or_catalog(asked))
+    paths = {table: files_of_table(data, table) for table in columns}
     with TemporaryDirectory(prefix="kopi-verify-") as folder:
         scratch = Path(folder)
         with duckdb.connect(config={"temp_directory": str(scratch / "spilled")}) as database:
             database.execute(CONVERSIONS)
-            files = {table: [open_csv(path, scratch) for path in paths[table]] for table in SOURCES}
-            counts = {table: _load(database, table, files[table]) for table in SOURCES}
+            files = {table: [open_csv(path, scratch) for path in paths[table]] for table in columns}
+            counts = {table: _load(database, table, columns[table], files[table]) for table in columns}
             yield LoadedTables(database, scratch, counts)
 
 
-def _load(database: duckdb.DuckDBPyConnection, table: str, files: list[CsvFile]) -> RowCount:
-    source = SOURCES[table]
+def _columns_to_read(asked: Iterable[Question]) -> dict[str, list[LayoutColumn]]:
+    needed: dict[str, set[str]] = {}
+    for question in asked:
+        for table, names in question.reads.items():
+            needed.setdefault(table, set()).update(names)
+    return {
+        name: [column for column in table.columns if column.name in needed[name]]
+        for name, table in LAYOUT.items()
+        if name in needed
+    }
+
+
+def _load(
+    database: duckdb.DuckDBPyConnection, table: str, columns: list[LayoutColumn], files: list[CsvFile]
+) -> RowCount:
+    names = tuple(column.name for column in columns)
     for file in files:
-        _require_columns(file, source.columns)
+        _require_columns(file, names)
+    values = ", ".join(f"as_{column.kind.value}({column.name}) AS value_{column.name}" for column in columns)
+    counts_if = " AND ".join(_counts_if(column) for column in columns)
+    kept = ", ".join(f"value_{name} AS {name}" for name in names)
     try:
-        read_as_text(database, files, source.columns).project(f"*, {source.values}").project(
-            f"* EXCLUDE (is_whole, {', '.join(source.columns)}), is_whole AND {source.counts_if} AS counts"
+        read_as_text(database, files, names).project(f"*, {values}").project(
+            f"{kept}, is_whole AND {counts_if} AS counts"
         ).create(f"read_{table}")
     except duckdb.Error as error:
         raise InputError(f"{files[0].origin.parent}: cannot be read: {_first_line(error)}") from None
@@ -99,6 +84,11 @@ def _load(database: duckdb.DuckDBPyConnection, table: str, files: list[CsvFile])
     rows.filter("counts").project("* EXCLUDE (counts)").create_view(table)
     used, bad = rows.aggregate("count(*) FILTER (counts), count(*) FILTER (NOT counts)").fetchall()[0]
     return RowCount(used, bad + count_overlong_rows(database, files))
+
+
+def _counts_if(column: LayoutColumn) -> str:
+    is_there = f"value_{column.name} IS NOT NULL"
+    return f"({column.name} IS NULL OR {is_there})" if column.is_optional else is_there
 
 
 def _require_columns(file: CsvFile, columns: tuple[str, ...]) -> None:

@@ -1,10 +1,13 @@
 """What a handler of a test has been given, and a way to wait for it."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
+from kopitiam.bus.delivery import Courier
 from kopitiam.contracts.messages import Election, Message
-
-PATIENCE_SECONDS = 60.0
+from waiting import PATIENCE_SECONDS
 
 
 def letter(number: int) -> Message:
@@ -30,3 +33,16 @@ class Inbox:
             missing = set(numbers) - set(self.numbers)
             assert not missing, f"not come: {sorted(missing)[:5]}; come: {self.numbers[-5:]}"
             return list(self.numbers)
+
+
+@contextmanager
+def once_told_to_stop(act: Callable[[], None]) -> Iterator[None]:
+    """Calls `act` when a subscription has been told to stop, before it waits for its handler."""
+    tell_to_stop = Courier.tell_to_stop
+
+    def tell_and_act(courier: Courier) -> None:
+        tell_to_stop(courier)
+        act()
+
+    with patch.object(Courier, "tell_to_stop", tell_and_act):
+        yield

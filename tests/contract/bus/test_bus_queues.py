@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from bus_inbox import PATIENCE_SECONDS, Inbox, letter
+from bus_inbox import PATIENCE_SECONDS, Inbox, letter, once_told_to_stop
 
 from kopitiam.bus.delivery import REDELIVERIES
 
@@ -71,8 +71,8 @@ def test_what_a_cancelled_consumer_has_not_handled_goes_to_another(node) -> None
     for number in range(3):
         bus.send("work", letter(number))
     assert is_at_work.wait(PATIENCE_SECONDS)
-    threading.Timer(0.1, may_go_on.set).start()
-    subscription.cancel()
+    with once_told_to_stop(may_go_on.set):
+        subscription.cancel()
 
     node().consume("work", late)
     assert late.wait_for(1, 2) == [1, 2]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from bus_inbox import PATIENCE_SECONDS, Inbox, letter
+from bus_inbox import PATIENCE_SECONDS, Inbox, letter, once_told_to_stop
 
 from kopitiam.contracts.errors import BusUnavailable
 
@@ -87,8 +87,8 @@ def test_cancelling_waits_for_the_handler_and_no_other_call_follows(node, begin)
     put(0)
     assert is_at_work.wait(PATIENCE_SECONDS)
     put(1)
-    threading.Timer(0.1, may_go_on.set).start()
-    subscription.cancel()
+    with once_told_to_stop(may_go_on.set):
+        subscription.cancel()
     assert calls == [letter(0)]
     put(2)
     subscription.cancel()

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from kopitiam.contracts.batches import BarrierView, Batch, Processed
-from kopitiam.contracts.errors import IllegalTransition, RunOver
+from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunOver
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.stages import Volume
 from kopitiam.contracts.tables import TABLES
@@ -59,8 +59,8 @@ def test_runs_that_are_sealed_or_final_are_viewed_oldest_first(registry, open_ru
         runs.append(sealed(1))
         clock.advance(1)
     open_run()
-    registry.open_barrier(runs[0])
-    registry.open_barrier(runs[2])
+    registry.move(runs[0], RunState.FINAL)
+    registry.move(runs[2], RunState.FINAL)
     registry.force_end(runs[3], "enough")
     views = registry.barrier_views()
     assert [view.run.run for view in views] == runs[:3]
@@ -117,3 +117,88 @@ def test_a_run_that_failed_or_was_ended_has_no_barrier(registry, sealed, to) -> 
     registry.move(run, to)
     with pytest.raises(RunOver):
         registry.open_barrier(run)
+
+
+def process(registry: Registry, run: str, shard: int, *, chunks: int, rows: int) -> None:
+    """The first chunks of a shard, in the only batch that it has."""
+    processed = (Processed(run, "users", shard, chunks, rows),)
+    registry.commit_batch(Batch("q", shard, {shard: (0, chunks)}, processed))
+
+
+def test_a_barrier_stays_closed_while_chunks_are_pending_whoever_asks_for_it(registry, sealed) -> None:
+    run = sealed(5)
+    with pytest.raises(
+        BarrierNotReady, match=r"expected 5 chunks with 50 rows, processed 0 .* 5 chunks pending"
+    ):
+        registry.open_barrier(run)
+    process(registry, run, 0, chunks=3, rows=30)
+    with pytest.raises(BarrierNotReady, match="processed 3 chunks with 30 rows, 2 chunks pending"):
+        registry.open_barrier(run)
+    assert registry.get_run(run).state is RunState.SEALED
+    process(registry, run, 1, chunks=2, rows=20)
+    assert registry.open_barrier(run)
+
+
+@pytest.mark.parametrize("rows", [19, 21])
+def test_a_barrier_stays_closed_when_the_rows_differ(registry, sealed, rows: int) -> None:
+    run = sealed(2)
+    process(registry, run, 0, chunks=1, rows=10)
+    process(registry, run, 1, chunks=1, rows=rows - 10)
+    with pytest.raises(
+        BarrierNotReady, match=f"expected 2 chunks with 20 rows, processed 2 chunks with {rows}"
+    ):
+        registry.open_barrier(run)
+    assert registry.fail_if_wrong(run) is not None
+    failed = registry.get_run(run)
+    assert failed.state is RunState.FAILED
+    assert (
+        failed.error
+        == f"table users, shard 1: expected 1 chunk with 10 rows, processed 1 chunk with {rows - 10} rows"
+    )
+
+
+def test_a_run_that_is_only_said_to_be_wrong_does_not_fail(registry, open_run, sealed) -> None:
+    for run in (open_run(), sealed(0), sealed(3)):
+        before = registry.get_run(run)
+        assert registry.fail_if_wrong(run) is None
+        assert registry.get_run(run) == before
+
+
+def test_a_chunk_that_no_batch_will_bring_fails_the_run(registry, sealed) -> None:
+    run = sealed(2)
+    registry.commit_batch(Batch("q", 0, {0: (0, 1), 1: (0, 1)}, (Processed(run, "users", 0, 1, 10),)))
+    assert registry.fail_if_wrong(run) == (
+        "table users, shard 1: expected 1 chunk with 10 rows, processed 0 chunks with 0 rows,"
+        " and none is pending"
+    )
+
+
+@pytest.mark.parametrize("to", [RunState.FINAL, RunState.ENDED])
+def test_a_run_past_its_barrier_is_not_failed_any_more(registry, sealed, to: RunState) -> None:
+    run = sealed(2)
+    registry.move(run, to)
+    assert registry.fail_if_wrong(run) is None
+    assert registry.get_run(run).state is to
+
+
+def test_a_barrier_opens_only_when_the_last_batch_is_committed_however_early_it_is_asked_for(
+    registry, sealed
+) -> None:
+    run, start = sealed(2), Barrier(2)
+    process(registry, run, 0, chunks=1, rows=10)
+
+    def commit_last() -> None:
+        start.wait()
+        process(registry, run, 1, chunks=1, rows=10)
+
+    with ThreadPoolExecutor(1) as pool:
+        committing = pool.submit(commit_last)
+        start.wait()
+        while True:
+            try:
+                assert registry.open_barrier(run)
+                break
+            except BarrierNotReady:
+                continue
+        committing.result()
+    assert registry.barrier_view(run).processed == {"users": {0: Volume(1, 10), 1: Volume(1, 10)}}

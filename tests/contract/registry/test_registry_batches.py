@@ -164,8 +164,8 @@ def test_watchers_of_a_run_learn_of_its_batches_and_of_no_others(registry, run, 
 
 def test_whoever_was_superseded_commits_nothing(registry, run) -> None:
     batch = Batch("q", 0, {0: (0, 2)}, (users(run, 2),), (Partial(run, "p/1"),))
-    old = Fence("pipeline-1", registry.enlist("pipeline-1", "life-1", 10))
-    new = Fence("pipeline-1", registry.enlist("pipeline-1", "life-2", 10))
+    old = Fence("pipeline-1", registry.enlist("pipeline-1", "life-1", 10), "life-1")
+    new = Fence("pipeline-1", registry.enlist("pipeline-1", "life-2", 10), "life-2")
     with pytest.raises(StaleEpoch):
         registry.commit_batch(batch, fence=old)
     assert (registry.progress(run), registry.positions([0])) == ({}, {0: 0})

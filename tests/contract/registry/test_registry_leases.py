@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kopitiam.contracts.errors import StaleEpoch
-from kopitiam.registry import Fence
+from kopitiam.registry import Fence, Lease
 from kopitiam.registry.records import ranked_holder
 
 
 def test_a_free_lease_is_given_with_its_first_epoch(registry) -> None:
     assert registry.acquire_lease("leader", "one", 10) == 1
-    assert registry.holds("leader", 1)
+    assert registry.holds(Fence("leader", 1, "one"))
 
 
 def test_leases_of_different_names_have_nothing_to_do_with_each_other(registry) -> None:
@@ -32,11 +32,11 @@ def test_the_holder_keeps_its_epoch_and_others_wait(registry, clock) -> None:
 def test_an_expired_lease_is_taken_over_with_a_larger_epoch(registry, clock) -> None:
     registry.acquire_lease("leader", "one", 10)
     clock.advance(10)
-    assert not registry.holds("leader", 1)
+    assert not registry.holds(Fence("leader", 1, "one"))
     assert registry.acquire_lease("leader", "other", 10) == 2
     assert not registry.renew("leader", "one", 1, 10)
     assert not registry.release("leader", "one", 1)
-    assert registry.holds("leader", 2)
+    assert registry.holds(Fence("leader", 2, "other"))
 
 
 def test_whoever_let_its_lease_expire_acquires_it_with_a_new_epoch(registry, clock) -> None:
@@ -48,23 +48,23 @@ def test_whoever_let_its_lease_expire_acquires_it_with_a_new_epoch(registry, clo
 def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed(registry, clock) -> None:
     registry.acquire_lease("leader", "one", 10)
     clock.advance(50)
-    assert not registry.holds("leader", 1)
+    assert not registry.holds(Fence("leader", 1, "one"))
     assert registry.renew("leader", "one", 1, 10)
-    assert registry.holds("leader", 1)
+    assert registry.holds(Fence("leader", 1, "one"))
 
 
 def test_a_lease_that_ran_out_fences_until_somebody_takes_it(registry, open_run, clock) -> None:
-    old = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(50)
     assert registry.force_end(open_run(), "", fence=old)
-    new = Fence("leader", registry.acquire_lease("leader", "other", 10))
+    new = Fence("leader", registry.acquire_lease("leader", "other", 10), "other")
     with pytest.raises(StaleEpoch):
         registry.force_end(open_run(), "", fence=old)
     assert registry.force_end(open_run(), "", fence=new)
 
 
 def test_a_lease_that_was_given_back_fences_nothing(registry, open_run) -> None:
-    lease = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    lease = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     assert registry.release("leader", "one", lease.epoch)
     with pytest.raises(StaleEpoch):
         registry.force_end(open_run(), "", fence=lease)
@@ -74,7 +74,7 @@ def test_of_one_whose_lease_ran_out_and_one_who_takes_it_the_latter_has_the_last
     registry, open_run, clock
 ) -> None:
     """Whatever the former writes at the same time is written before it is taken, or not at all."""
-    old = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(50)
     runs, start = [open_run() for _ in range(20)], threading.Barrier(2)
     is_taken = threading.Event()
@@ -124,13 +124,13 @@ def test_a_renewed_lease_lasts(registry, clock) -> None:
     assert registry.renew("leader", "one", 1, 10)
     assert not registry.renew("leader", "other", 1, 10)
     clock.advance(9)
-    assert registry.holds("leader", 1)
+    assert registry.holds(Fence("leader", 1, "one"))
 
 
 def test_a_released_lease_is_free_and_its_epoch_is_never_given_again(registry) -> None:
     registry.acquire_lease("leader", "one", 10)
     assert registry.release("leader", "one", 1)
-    assert not registry.holds("leader", 1)
+    assert not registry.holds(Fence("leader", 1, "one"))
     assert registry.acquire_lease("leader", "other", 10) == 2
 
 
@@ -144,10 +144,10 @@ def test_a_new_life_supersedes_the_old_one_at_once(registry, open_run) -> None:
     old = registry.enlist("node/pipeline-1", "life-1", 10)
     new = registry.enlist("node/pipeline-1", "life-2", 10)
     assert (old, new) == (1, 2)
-    assert not registry.holds("node/pipeline-1", old)
+    assert not registry.holds(Fence("node/pipeline-1", old, "life-1"))
     assert not registry.renew("node/pipeline-1", "life-1", old, 10)
     with pytest.raises(StaleEpoch):
-        registry.force_end(open_run(), "", fence=Fence("node/pipeline-1", old))
+        registry.force_end(open_run(), "", fence=Fence("node/pipeline-1", old, "life-1"))
     assert registry.renew("node/pipeline-1", "life-2", new, 10)
 
 
@@ -157,6 +157,17 @@ def test_whoever_enlists_again_gets_a_new_epoch(registry, clock) -> None:
     assert registry.enlist("node/gateway-1", "same", 10) == 3
     clock.advance(10)
     assert registry.acquire_lease("node/gateway-1", "other", 10) == 4
+
+
+def test_leases_are_listed_with_how_long_they_are_overdue(registry, clock) -> None:
+    registry.outrank("leader", 2, "one", 10)
+    registry.enlist("gateway-1", "life", 5)
+    registry.release("gateway-1", "life", 1)
+    clock.advance(12)
+    leases = registry.leases()
+    assert leases["leader"] == Lease(1, ranked_holder(2, "one"), overdue_seconds=2)
+    assert (leases["leader"].rank, leases["gateway-1"].rank) == (2, None)
+    assert (leases["leader"].is_released, leases["gateway-1"].is_released) == (False, True)
 
 
 def test_many_who_enlist_at_once_get_epochs_of_their_own(registry) -> None:

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine, MetaData
 
 from kopitiam.contracts.batches import Batch, Partial, Processed
+from kopitiam.contracts.errors import BarrierNotReady
 from kopitiam.contracts.runs import LogEntry, Run, RunState, TableState
 from kopitiam.contracts.stages import Volume
 from kopitiam.contracts.tables import TABLES
@@ -97,7 +98,7 @@ def test_log_answers_and_leases_are_as_they_were(upgraded) -> None:
     assert log == [LogEntry(0, at, RUNS[state], "users", 0, 10, 100) for at, state in enumerate(RunState, 1)]
     assert upgraded.results(RUNS[RunState.DONE]) == Published("a1", {"n": 1}, 1100.5)
     assert upgraded.expectations(RUNS[RunState.SEALED]) == {"users": {0: Volume(1, 10)}}
-    assert upgraded.holds("leader", 4)
+    assert upgraded.holds(Fence("leader", 4, "one"))
     assert upgraded.enlist("leader", "other", 10) == 5
 
 
@@ -117,12 +118,14 @@ def test_the_stream_begins_at_the_beginning_of_the_log(upgraded) -> None:
     committed = upgraded.commit_batch(Batch("q", 0, {0: (0, len(RUNS))}, processed, partials))
     assert committed.ignored == {RUNS[state] for state in RunState if state.is_over}
     run = RUNS[RunState.FINAL]
-    assert upgraded.open_barrier(run)
-    assert upgraded.claim_final(run, Fence("pipeline-1", upgraded.enlist("pipeline-1", "life", 60)))
+    with pytest.raises(BarrierNotReady, match="without END: menu_items"):
+        upgraded.open_barrier(run)
+    upgraded.move(run, RunState.FINAL)
+    assert upgraded.claim_final(run, Fence("pipeline-1", upgraded.enlist("pipeline-1", "life", 60), "life"))
     assert upgraded.forget_run(RUNS[RunState.DONE])
 
 
 def test_a_registry_that_is_up_to_date_stays_as_it_is(upgraded, engine) -> None:
-    upgraded.open_barrier(RUNS[RunState.SEALED])
+    upgraded.move(RUNS[RunState.SEALED], RunState.FINAL)
     upgrade(engine)
     assert upgraded.get_run(RUNS[RunState.SEALED]).state is RunState.FINAL

@@ -45,8 +45,8 @@ def test_a_forgotten_node_is_gone_and_may_come_back(registry) -> None:
 
 
 def test_a_leader_that_was_replaced_reports_nothing(registry) -> None:
-    old = Fence("leader", registry.enlist("leader", "monitor-1", 10))
-    new = Fence("leader", registry.enlist("leader", "monitor-2", 10))
+    old = Fence("leader", registry.enlist("leader", "monitor-1", 10), "monitor-1")
+    new = Fence("leader", registry.enlist("leader", "monitor-2", 10), "monitor-2")
     with pytest.raises(StaleEpoch):
         registry.report_node(GATEWAY, fence=old)
     assert registry.nodes() == []

@@ -74,13 +74,13 @@ def test_a_replacement_has_something_to_replace_and_is_of_the_same_run(registry,
 def test_behind_the_barrier_nothing_is_replaced(registry, run) -> None:
     before = registry.partials(run)
     registry.move(run, RunState.SEALED)
-    registry.open_barrier(run)
+    registry.move(run, RunState.FINAL)
     assert not registry.replace_partials(run, [before[0].path], Partial(run, "merged", 1))
     assert registry.partials(run) == before
 
 
 def test_whoever_was_superseded_replaces_nothing(registry, run) -> None:
-    old = Fence("pipeline-1", registry.enlist("pipeline-1", "life-1", 10))
+    old = Fence("pipeline-1", registry.enlist("pipeline-1", "life-1", 10), "life-1")
     registry.enlist("pipeline-1", "life-2", 10)
     with pytest.raises(StaleEpoch):
         registry.replace_partials(run, SMALL, Partial(run, "p/merge=1"), fence=old)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -16,7 +17,7 @@ def final(registry, open_run) -> Callable[[], str]:
     def final_run() -> str:
         run = open_run()
         registry.move(run, RunState.SEALED)
-        registry.open_barrier(run)
+        registry.move(run, RunState.FINAL)
         return run
 
     return final_run
@@ -25,7 +26,7 @@ def final(registry, open_run) -> Callable[[], str]:
 @pytest.fixture
 def alive(registry) -> Callable[[str], Fence]:
     """The fence of a node's new life."""
-    return lambda name: Fence(name, registry.enlist(name, "life", 10))
+    return lambda name: Fence(name, registry.enlist(name, "life", 10), "life")
 
 
 def test_one_claimant_gets_a_final_run(registry, final, alive) -> None:
@@ -148,11 +149,12 @@ def test_answers_are_forgotten_with_their_run(registry, final) -> None:
 
 def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
     run = final()
-    old = Fence("leader", registry.acquire_lease("leader", "one", 10))
+    old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(10)
-    new = Fence("leader", registry.acquire_lease("leader", "other", 10))
+    new = Fence("leader", registry.acquire_lease("leader", "other", 10), "other")
     before = registry.account(run)
-    for stale in (old, Fence("leader", new.epoch + 1), Fence("nothing", 1)):
+    others = (replace(new, epoch=new.epoch + 1), replace(new, holder="one"), Fence("nothing", 1, "one"))
+    for stale in (old, *others):
         with pytest.raises(StaleEpoch):
             registry.claim_final(run, stale)
         with pytest.raises(StaleEpoch):

@@ -255,7 +255,7 @@ def test_all_open_runs_are_given_a_full_lease_again(registry, open_run: OpenRun,
 
 
 def test_a_leader_that_was_replaced_renews_nothing(registry, open_run: OpenRun, clock) -> None:
-    old = Fence("leader", registry.enlist("leader", "monitor-1", 1000))
+    old = Fence("leader", registry.enlist("leader", "monitor-1", 1000), "monitor-1")
     registry.enlist("leader", "monitor-2", 1000)
     run = open_run(lease_seconds=60)
     clock.advance(100)

@@ -52,7 +52,7 @@ def batch_of(query: str, number: int, shard: int, span: tuple[int, int], entries
 def run_pipeline(registry: Registry, shard: int, is_over: Callable[[], bool]) -> None:
     """Until all was sent and processed."""
     query, number = f"pipeline-{shard}", 0
-    fence = Fence(query, registry.enlist(query, "life", 600))
+    fence = Fence(query, registry.enlist(query, "life", 600), "life")
     after = 0
     while True:
         is_last = is_over()

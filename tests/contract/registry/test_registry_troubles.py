@@ -130,17 +130,6 @@ def test_sqlite_is_durable_and_shared(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_postgresql_waits_for_nothing_for_ever(postgresql_url: str, tmp_path: Path) -> None:
-    engine = connect_engine(postgresql_url, tmp_path)
-    with engine.connect() as connection:
-        settings = [
-            connection.exec_driver_sql(f"SHOW {name}").scalar()
-            for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
-        ]
-    assert settings == ["30s", "10s", "30s"]
-    engine.dispose()
-
-
 def test_postgresql_commits_are_durable_even_if_the_server_says_otherwise(
     postgresql_url: str, tmp_path: Path
 ) -> None:

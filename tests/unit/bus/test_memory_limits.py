@@ -8,8 +8,7 @@ import pytest
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.errors import BusUnavailable
 from kopitiam.contracts.messages import Election
-
-PATIENCE_SECONDS = 10.0
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -86,14 +85,16 @@ def test_a_consumer_that_is_gone_leaves_no_trace(bus) -> None:
 
 def test_a_handler_that_hangs_holds_up_a_close_only_for_a_while(bus, monkeypatch) -> None:
     monkeypatch.setattr("kopitiam.bus.memory._CLOSE_SECONDS", 0.1)
-    is_stuck, may_go_on = threading.Event(), threading.Event()
+    is_stuck, may_go_on, has_returned = threading.Event(), threading.Event(), threading.Event()
 
     def hang(_) -> None:
         is_stuck.set()
         may_go_on.wait(PATIENCE_SECONDS)
+        has_returned.set()
 
     bus.listen(hang)
     bus.broadcast(Election(sender=1))
     assert is_stuck.wait(PATIENCE_SECONDS)
     bus.close()
+    assert not has_returned.is_set()
     may_go_on.set()

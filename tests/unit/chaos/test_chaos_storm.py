@@ -30,6 +30,11 @@ class PretendedFleet:
         self.most_down = 0
         self.leader = "monitor-2"
         self.nodes = {}
+        self.busy_from = 0.0
+
+    @property
+    def runs_under_way(self):
+        return {"a run": "open"} if self.time >= self.busy_from else {}
 
     def now(self):
         return self.time
@@ -84,6 +89,17 @@ def test_victims_are_struck_after_their_pauses_and_their_times_are_taken():
         assert ordeal.noticed_seconds == pytest.approx(2.0, abs=0.2)
         assert ordeal.revived_seconds == pytest.approx(5.0, abs=0.2)
         assert ordeal.is_replaced
+
+
+def test_nobody_is_struck_while_no_run_is_under_way():
+    fleet = PretendedFleet()
+    fleet.busy_from = 10.0
+    storm = storm_over(fleet)
+
+    assert storm.rage([Strike(1, "gateway-1", "kill", 3.0)]) is True
+
+    assert fleet.blows[0][0] >= 10.0
+    assert storm.ordeals[0].runs_under_way == {"a run": "open"}
 
 
 def test_a_service_waits_until_the_other_one_is_back():

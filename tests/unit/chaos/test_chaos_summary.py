@@ -17,6 +17,7 @@ from kopitiam.contracts.stages import Volume
 ROWS = RowAccount({"users": TableAccount(there=10, used=9, rejected=1, expected=9, processed=9)})
 RUN = RunOutcome(client=1, run="a" * 16, seconds=3.0, rows=ROWS)
 BACK = Ordeal(1, "gateway-1", "kill", 2.0, noticed_seconds=6.0, revived_seconds=8.0, is_replaced=True)
+BACK.runs_under_way["b" * 24] = "sealed"
 FINE = Summary(
     seed=7,
     seconds=60.0,
@@ -28,6 +29,7 @@ FINE = Summary(
     clients_ended=1,
     leaders_by_epoch={1: ("monitor-3",), 2: ("monitor-2",)},
     flaws=(),
+    actions_by_epoch={1: {"monitor-3": 2}, 2: {"monitor-2": 1}},
 )
 
 
@@ -79,6 +81,7 @@ def test_nothing_is_complained_of_when_everything_was_exact_and_everybody_came_b
     assert told["runs"] == {"made": 1, "verified": 1}
     assert told["rows"] == {"there": 10, "lost": 0, "doubled": 0}
     assert told["leaders_by_epoch"] == {"1": ["monitor-3"], "2": ["monitor-2"]}
+    assert told["actions_by_epoch"] == {"1": {"monitor-3": 2}, "2": {"monitor-2": 1}}
     assert told["notice_seconds"] == {"count": 1, "p50": 6.0, "p99": 6.0}
     assert told["timeline"][0]["name"] == "gateway-1"
     assert json.loads(json.dumps(told)) == told
@@ -124,9 +127,10 @@ def test_what_is_shown_to_people_has_the_timeline_and_the_account(capsys):
         "2.0 gateway-1 killed 6.0 8.0 a new process",
         "2.0 monitor-3, who led frozen for 4.0 s – 8.0 itself",
         "",
+        "strikes while a run was under way: 2 of 2",
         "runs verified: 1 of 1; rows: 10, lost 0, double 0",
         "noticed: 1, p50 6.0 s, p99 6.0 s; revived: 2, p50 8.0 s, p99 8.0 s",
-        "leaders by epoch: 1: monitor-3, 2: monitor-2",
+        "leaders by epoch: 1: monitor-3, 2: monitor-2; actions of leaders in their logs: 3",
         "clients ended: 1 of 1; 60 s in all",
     ]
 

@@ -4,7 +4,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -18,12 +17,12 @@ from kopitiam.fleet import families
 from kopitiam.fleet.families import condition
 from kopitiam.fleet.nodes import Fleet
 from kopitiam.fleet.processes import MARK, Program, launch
+from waiting import eventually
 
 WITH_A_CHILD = (
     "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
     "time.sleep(60)"
 )
-SECONDS = 10
 
 
 @pytest.fixture
@@ -46,15 +45,8 @@ def node(fleet):
 def start(fleet):
     program = Program("pipeline-1", "pipeline", lambda: (sys.executable, "-c", WITH_A_CHILD))
     launched = launch(fleet.home, program)
-    until(lambda: len(Victims(fleet).family("pipeline-1")) >= 2)
+    eventually(lambda: len(Victims(fleet).family("pipeline-1")) >= 2)
     return launched
-
-
-def until(is_so):
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def hurt(victims, number, *, alone=False):
@@ -72,7 +64,7 @@ def test_a_node_is_killed_with_all_its_processes(fleet, node):
     family = victims.family("pipeline-1")
     loss = hurt(victims, signal.SIGKILL)
     assert loss.pid == node.pid
-    until(lambda: all(condition(process) == "gone" for process in family))
+    eventually(lambda: all(condition(process) == "gone" for process in family))
     assert victims.pid_of("pipeline-1") is None
 
 
@@ -81,7 +73,7 @@ def test_alone_means_that_its_children_are_spared(fleet, node):
     child = next(each for each in victims.family("pipeline-1") if each.pid != node.pid)
     loss = hurt(victims, signal.SIGKILL, alone=True)
     assert [process.pid for process in loss.processes] == [node.pid]
-    until(lambda: victims.pid_of("pipeline-1") is None)
+    eventually(lambda: victims.pid_of("pipeline-1") is None)
     assert condition(child) == "running"
 
 
@@ -90,10 +82,10 @@ def test_a_frozen_one_is_not_well_and_is_when_it_was_woken(fleet, node):
     nodes = known("alive", node.pid)
     assert victims.is_well("pipeline-1", nodes)
     hurt(victims, signal.SIGSTOP)
-    until(lambda: not victims.is_well("pipeline-1", nodes))
+    eventually(lambda: not victims.is_well("pipeline-1", nodes))
     assert victims.pid_of("pipeline-1") == node.pid
     hurt(victims, signal.SIGCONT)
-    until(lambda: victims.is_well("pipeline-1", nodes))
+    eventually(lambda: victims.is_well("pipeline-1", nodes))
 
 
 def test_it_is_noticed_when_it_is_declared_dead_or_a_new_process_stands_for_it(fleet, node):
@@ -102,7 +94,7 @@ def test_it_is_noticed_when_it_is_declared_dead_or_a_new_process_stands_for_it(f
     assert not victims.is_noticed(loss, known("alive", node.pid))
     assert not victims.is_noticed(loss, {})
     assert victims.is_noticed(loss, known("dead", node.pid))
-    until(lambda: victims.pid_of("pipeline-1") is None)
+    eventually(lambda: victims.pid_of("pipeline-1") is None)
     start(fleet)
     assert victims.is_noticed(loss, {})
 
@@ -110,7 +102,7 @@ def test_it_is_noticed_when_it_is_declared_dead_or_a_new_process_stands_for_it(f
 def test_it_is_replaced_when_the_new_process_has_said_that_it_lives(fleet, node):
     victims = Victims(fleet)
     loss = hurt(victims, signal.SIGKILL)
-    until(lambda: victims.pid_of("pipeline-1") is None)
+    eventually(lambda: victims.pid_of("pipeline-1") is None)
     assert not victims.is_replaced(loss, known("alive", node.pid))
     new = start(fleet)
     assert not victims.is_replaced(loss, known("alive", node.pid)), "that was the old one"

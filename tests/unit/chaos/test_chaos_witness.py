@@ -1,7 +1,8 @@
 """What a witness remembers of a registry, and what it finds wrong with it."""
 
 import contextlib
-import time
+import subprocess
+import sys
 
 import pytest
 from sqlalchemy import update
@@ -9,11 +10,14 @@ from sqlalchemy import update
 from kopitiam.chaos.witness import Witness
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.fleet.home import FleetHome
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.registry import open_registry
 from kopitiam.registry.schema import leases
+from waiting import eventually
 
-SECONDS = 10
+RUN = "a" * 24
+REVIVAL = (1, "revives", "pipeline-1")
 
 
 @pytest.fixture
@@ -25,13 +29,6 @@ def settings(tmp_path):
 def registry(settings):
     with contextlib.closing(open_registry(settings.registry.url, settings.home)) as made:
         yield made
-
-
-def until(is_so):
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def lead(registry, rank, holder):
@@ -54,11 +51,11 @@ def test_every_leader_is_remembered_with_its_epoch(registry, settings):
     lead(registry, 1, "one")
     with Witness(settings) as witness:
         lead(registry, 3, "three")
-        until(lambda: len(witness.leaders_by_epoch()) == 2)
+        eventually(lambda: len(witness.leaders_by_epoch()) == 2)
         registry.release("leader", "000003 three", 2)
-        until(lambda: witness.epochs("leader") == [1, 2, 2])
+        eventually(lambda: witness.epochs("leader") == [1, 2, 2])
         lead(registry, 2, "two")
-        until(lambda: len(witness.leaders_by_epoch()) == 3)
+        eventually(lambda: len(witness.leaders_by_epoch()) == 3)
     assert witness.leaders() == ["monitor-1", "monitor-3", "monitor-2"]
     assert witness.leaders_by_epoch() == {1: ("monitor-1",), 2: ("monitor-3",), 3: ("monitor-2",)}
     assert witness.flaws() == []
@@ -68,7 +65,7 @@ def test_an_epoch_with_two_leaders_is_found(registry, settings):
     lead(registry, 3, "three")
     with Witness(settings) as witness:
         change(settings, holder="000002 two")
-        until(lambda: witness.leaders_by_epoch() == {1: ("monitor-3", "monitor-2")})
+        eventually(lambda: witness.leaders_by_epoch() == {1: ("monitor-3", "monitor-2")})
     assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch with two holders"]
 
 
@@ -77,8 +74,54 @@ def test_an_epoch_that_goes_back_is_found(registry, settings):
     lead(registry, 3, "three")
     with Witness(settings) as witness:
         change(settings, epoch=1)
-        until(lambda: witness.epochs("leader") == [2, 1])
+        eventually(lambda: witness.epochs("leader") == [2, 1])
     assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch that went back"]
+
+
+def act(settings, monitor, action, as_json=False):
+    """What a monitor's log gets, in the words and the form of a real one."""
+    log = FleetHome(settings.home).log(monitor)
+    log.parent.mkdir(exist_ok=True)
+    code = f"""
+from kopitiam.cli.logs import set_up_logs
+from kopitiam.supervision.actions import log_action
+set_up_logs({monitor!r}, is_verbose=False, as_json={as_json})
+log_action(*{action!r})
+"""
+    with log.open("ab") as file:
+        subprocess.run([sys.executable, "-c", code], stderr=file, check=True)
+
+
+def test_what_leaders_do_is_read_from_their_logs(registry, settings):
+    act(settings, "monitor-3", REVIVAL)  # before anybody looked
+    lead(registry, 3, "three")
+    with Witness(settings) as witness:
+        act(settings, "monitor-3", REVIVAL, as_json=True)
+        act(settings, "monitor-3", (1, "opens barrier of", RUN))
+        assert witness.actions_by_epoch() == {1: {"monitor-3": 2}}
+    assert witness.flaws() == []
+
+
+def test_two_monitors_that_act_under_one_epoch_are_found(registry, settings):
+    lead(registry, 3, "three")
+    with Witness(settings) as witness:
+        act(settings, "monitor-3", REVIVAL)
+        act(settings, "monitor-2", (1, "force-ends", RUN))
+    assert witness.flaws() == [
+        "leader: two monitors acted under epoch 1: {'monitor-2': 1, 'monitor-3': 1}",
+        "leader: monitor-2 acted under epoch 1 of ('monitor-3',)",
+    ]
+
+
+def test_runs_that_are_not_over_are_known_with_their_states(registry, settings):
+    def open_run():
+        return registry.open_run({}, "", "me", idempotency_key=None, lease_seconds=60, shards=1).run.run
+
+    opened = [open_run(), open_run()]
+    with Witness(settings) as witness:
+        assert witness.runs_under_way == dict.fromkeys(opened, "open")
+        registry.force_end(opened[0], "enough")
+        eventually(lambda: witness.runs_under_way == {opened[1]: "open"})
 
 
 def test_nodes_are_known_as_they_were_last_seen(registry, settings):
@@ -86,7 +129,7 @@ def test_nodes_are_known_as_they_were_last_seen(registry, settings):
     with Witness(settings) as witness:
         assert witness.leader == "monitor-1"
         report(registry, "monitor-1", state="dead")
-        until(lambda: witness.states("monitor-1") == ["alive", "dead"])
+        eventually(lambda: witness.states("monitor-1") == ["alive", "dead"])
         assert witness.leader is None
         assert witness.nodes["monitor-1"].state == "dead"
         assert witness.pids("monitor-1") == {7}

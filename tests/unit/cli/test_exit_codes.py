@@ -1,14 +1,17 @@
 """The `kopi` command as a process: exit codes, one clear line, and no Java before the input is sound."""
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from kopitiam import __version__
 from kopitiam.contracts.questions import ANSWERS
+from kopitiam.synthetic import WildShape
 
 KOPI = Path(sys.executable).with_name("kopi")
 NOT_LONG = 60  # a quiet machine needs one second
@@ -188,7 +191,7 @@ def test_help_shows_how_to_begin(kopi):
     ("command", "examples"),
     [
         ("analyze", ["kopi analyze exports --out answers", "[default: 2024-2025]", "[default: 75]"]),
-        ("generate", ["kopi generate --out data"]),
+        ("generate", ["kopi generate --out data", "--profile wild --seed 12 --json", "[default: real]"]),
         ("verify", ["kopi verify exports answers"]),
     ],
 )
@@ -208,6 +211,24 @@ def test_generate_leaves_a_folder_with_something_in_it_alone(kopi, sound_folder)
     assert (code, stdout, stderr.count("\n")) == (2, "", 1)
     assert str(sound_folder) in stderr
     assert sorted(sound_folder.rglob("*")) == before
+
+
+def test_generate_prints_the_shape_of_wild_data(kopi, tmp_path):
+    wild = ("generate", "--profile", "wild", "--scale", "0.0001", "--seed", "2", "--json")
+    code, stdout, stderr = kopi(*wild, "--out", tmp_path / "wild")
+    assert (code, stderr) == (0, "")
+    told = json.loads(stdout)
+    assert told["profile"] == "wild"
+    assert told["shape"] == json.loads(json.dumps(asdict(WildShape.of_seed(2))))
+    code, stdout, _ = kopi("generate", "--scale", "0.0001", "--json", "--out", tmp_path / "real")
+    assert (code, json.loads(stdout)["profile"], "shape" in json.loads(stdout)) == (0, "real", False)
+
+
+def test_generate_refuses_a_profile_that_it_does_not_know(kopi, tmp_path):
+    code, stdout, stderr = kopi("generate", "--profile", "tame", "--out", tmp_path / "tame")
+    assert (code, stdout) == (2, "")
+    assert "'real', 'wild'" in stderr
+    assert not (tmp_path / "tame").exists()
 
 
 def test_verify_ends_with_0_if_all_is_equal_and_with_1_if_not(kopi, sound_folder, tmp_path):

@@ -1,5 +1,8 @@
 """`kopi serve` and the nodes of a fleet, before they serve: how they are told to leave, and how they log."""
 
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -47,3 +50,28 @@ def test_logs_are_json_if_a_flag_or_the_environment_says_so(
     monkeypatch.setattr(module, "set_up_logs", note)
     CliRunner().invoke(app, [command, *flags], env={"KOPI_LOG_JSON": environment})
     assert chosen == [(False, is_json)]
+
+
+@pytest.mark.parametrize("command", [("serve", "--host", "0.0.0.0"), ("gateway",), ("cluster", "up")])
+def test_nothing_listens_beyond_this_machine_without_tokens(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOPI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KOPI_GATEWAY__LISTEN", "0.0.0.0:0")
+    monkeypatch.setenv("KOPI_BUS__URL", "amqp://127.0.0.1:1/")
+    done = subprocess.run(
+        [sys.executable, "-m", "kopitiam", *command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    complaint = done.stderr.strip()
+    assert complaint.startswith("kopi: gateway.listen 0.0.0.0:0: ")
+    assert "gateway.tokens" in complaint
+    assert "--insecure" in complaint
+    assert "\n" not in complaint
+
+
+@pytest.mark.parametrize("command", ["serve", "gateway"])
+def test_help_does_not_show_how_to_listen_everywhere_without_tokens(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+    assert "0.0.0.0" not in shown
+    assert "--insecure" in shown

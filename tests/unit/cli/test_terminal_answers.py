@@ -70,6 +70,17 @@ def test_a_figure_is_never_cut(width):
     assert text.count(LARGEST) == 2
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_name_of_1024_characters_is_shortened(terminal):
+    text = plain(small_answers("S" * 1024, "I" * 1024), width=120, terminal=terminal)
+    assert max(map(len, text.splitlines())) <= 120
+    assert f"{'S' * 59}…" in text
+    assert [line.split() for line in text.splitlines() if "I" * 59 in line] == [
+        ["2024-01", f"{'I' * 59}…", "3,031", "█" * 30],
+        ["2024-02", f"{'I' * 59}…", "RM", "70.50"],
+    ]
+
+
 def test_bars_are_as_long_as_their_figures_allow():
     customers = [(1, "North", n, n, date(1990, 1, n), 80 // n, True, True) for n in (1, 2, 4)]
     lines = plain(MadeAnswers({"4": customers})).splitlines()

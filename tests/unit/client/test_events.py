@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from kopitiam.cli.app import app
 from kopitiam.client.events import Listener, watch
 from kopitiam.contracts.errors import RunFailed, RunNotFound, ServiceError
+from waiting import PATIENCE_SECONDS
 
 RUN = "0123456789abcdef"
 
@@ -138,7 +139,7 @@ def test_on_a_terminal_the_picture_changes_and_stays_at_the_end():
             stdout=terminal,
             stderr=terminal,
             env=environment,
-            timeout=20,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         os.close(terminal)

@@ -259,3 +259,15 @@ def test_a_folder_that_cannot_be_written_is_the_users_input(
 ) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         transport.fetch(LIST, tmp_path / "nowhere" / "list.json")
+
+
+@pytest.mark.parametrize(("status", "error"), [(421, "host"), (400, "host"), (403, "origin")])
+def test_a_gateway_that_has_another_name_is_a_matter_of_settings(
+    gateway: TinyGateway, transport: Transport, time: FakeTime, status: int, error: str
+) -> None:
+    gateway.faults.append(Fault("GET", status=status, error=error))
+    with pytest.raises(ConfigError) as refused:
+        transport.call("GET", LIST)
+    assert str(refused.value) == f"{gateway.url}: told to fail"
+    assert refused.value.exit_code == 2
+    assert time.slept == []

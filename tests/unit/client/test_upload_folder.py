@@ -23,7 +23,8 @@ from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import OpenRun
 from kopitiam.contracts.errors import BadRows, InputError, RunOver, ServiceError, Unavailable
 from kopitiam.contracts.tables import TABLES
-from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, TinyRun, eventually, serving
+from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, TinyRun, serving
+from waiting import PATIENCE_SECONDS, eventually, stays
 
 CHUNK_ROWS = 2
 SALES = 20
@@ -380,10 +381,10 @@ def test_only_a_few_chunks_are_in_memory(
 
     sender = threading.Thread(target=send, kwargs={"progress": watch}, daemon=True)
     sender.start()
-    assert eventually(lambda: in_memory() == bound)
-    assert not eventually(lambda: in_memory() > bound, seconds=0.05)
+    eventually(lambda: in_memory() == bound)
+    assert stays(lambda: in_memory() == bound)
     gateway.open_gate.set()
-    sender.join(10)
+    sender.join(PATIENCE_SECONDS)
     assert max(most) <= bound
     assert_all_arrived(run)
 
@@ -397,10 +398,10 @@ def test_chunks_are_sent_on_several_connections_at_once(
 
     sender = threading.Thread(target=send, kwargs={"progress": watch}, daemon=True)
     sender.start()
-    assert eventually(lambda: len(gateway.puts("transactions")) == CONNECTIONS)
+    eventually(lambda: len(gateway.puts("transactions")) == CONNECTIONS)
     assert run.tables["transactions"].chunks == {}
     gateway.open_gate.set()
-    sender.join(10)
+    sender.join(PATIENCE_SECONDS)
     assert_all_arrived(run)
 
 
@@ -416,10 +417,11 @@ def test_progress_ends_at_the_size_of_the_files(
 
 def test_no_thread_is_left_behind(send: Callable[..., None], gateway: TinyGateway) -> None:
     gateway.faults.append(Fault("PUT .*/transactions/chunks/5", status=410, error="over"))
+    before = set(threading.enumerate())
     with pytest.raises(RunOver):
         send()
-    names = {thread.name.split("-")[0] for thread in threading.enumerate()}
-    assert not names & {"sender", "heartbeat"}
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert not [name for name in left if "process_request_thread" not in name]  # those are the gateway's
 
 
 def test_the_heart_beats_until_the_upload_ends() -> None:
@@ -433,6 +435,6 @@ def test_the_heart_beats_until_the_upload_ends() -> None:
         raise Unavailable("a gateway that is away is no reason to stop")
 
     with heartbeat(beat, every_seconds=0.001):
-        assert enough.wait(5)
+        assert enough.wait(PATIENCE_SECONDS)
     count = len(beats)
-    assert not eventually(lambda: len(beats) > count, seconds=0.02)
+    assert stays(lambda: len(beats) == count)

@@ -61,6 +61,8 @@ def test_every_node_runs_its_command_under_settings_that_are_accepted(services, 
     assert f"{settings.home}" in {volume.split(":")[1] for volume in services[name]["volumes"]}
     if NODES[name] == "gateway":
         assert settings.gateway.admin_token.get_secret_value() == "change-me"
+        settings.gateway.require_guarded()
+        assert name in settings.gateway.host_names
         assert list(settings.gateway.tokens) == ["kuala-lumpur"]
     if NODES[name] == "pipeline":
         assert settings.spark.conf["spark.authenticate.secret"] == "change-me"

@@ -135,6 +135,8 @@ def test_every_node_runs_its_command_under_settings_that_are_accepted(config, na
     if kind == "gateway":
         assert settings.nodes.gateways == (name,), "the port of the configuration is its own"
         assert settings.gateway.admin_token.get_secret_value() == "change-me"
+        settings.gateway.require_guarded()
+        assert {"kopitiam", "kopitiam.kopitiam.svc"} <= settings.gateway.host_names
         assert container(kind)["ports"] == [{"name": "http", "containerPort": settings.gateway.address[1]}]
     if kind == "pipeline":
         conf = settings.spark.conf

@@ -50,6 +50,11 @@ def test_the_configuration_is_accepted_with_the_secrets_of_the_environment(setti
     assert list(settings.gateway.tokens) == ["kuala-lumpur"]
 
 
+def test_only_the_user_of_the_nodes_reads_what_they_write(unit, settings):
+    assert (unit["Service"]["StateDirectoryMode"], unit["Service"]["UMask"]) == ("0700", "0077")
+    assert settings.umask == "077"
+
+
 @pytest.mark.parametrize("name", NODES)
 def test_monitors_restart_the_unit_of_a_node_and_are_allowed_to(settings, name):
     program, verb, unit = revival(settings, name).split()

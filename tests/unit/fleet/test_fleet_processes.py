@@ -3,9 +3,10 @@
 import json
 import os
 import signal
+import stat
 import subprocess
+import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,17 +19,11 @@ from kopitiam.fleet.families import condition
 from kopitiam.fleet.locks import locked
 from kopitiam.fleet.processes import Program, family_of, is_running, launch, stop
 from kopitiam.fleet.records import ProcessRecord, read_record, recorded_names, write_record
+from waiting import eventually
 
 SLEEP = "import time; time.sleep(60)"
 PARENT_OF_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'])"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
-
-
-def until(is_so: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.01)
 
 
 def record_of(home, name="pipeline-1") -> ProcessRecord:
@@ -39,7 +34,7 @@ def record_of(home, name="pipeline-1") -> ProcessRecord:
 
 def freeze(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: condition(psutil.Process(pid)) == "frozen")
+    eventually(lambda: condition(psutil.Process(pid)) == "frozen")
 
 
 def test_a_process_that_was_started_is_written_down(home, program):
@@ -81,7 +76,7 @@ def test_a_dead_node_is_started_anew(home, program):
 def test_a_dead_node_that_nobody_has_buried_counts_as_dead(home, program):
     first = launch(home, program())
     os.kill(first.pid, signal.SIGKILL)
-    until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
     assert not is_running(home, "pipeline-1")
     assert launch(home, program()).pid != first.pid
 
@@ -140,7 +135,7 @@ def test_a_frozen_node_that_holds_a_port_is_killed_first(home, program, name):
 
 def test_what_a_dead_node_left_behind_is_ended_before_it_starts_again(home, program):
     launched = launch(home, program(PARENT_OF_ONE))
-    until(lambda: len(family_of(home, "pipeline-1")) == 2)
+    eventually(lambda: len(family_of(home, "pipeline-1")) == 2)
     [orphan] = [process for process in family_of(home, "pipeline-1") if process.pid != launched.pid]
     launched.child.kill()
     launched.child.wait()
@@ -183,7 +178,7 @@ def test_a_node_that_lives_through_its_first_moments_is_left_to_itself(home, pro
 
 def test_a_node_that_ran_already_and_ends_is_not_waited_for(home, program):
     first = launch(home, program("print('I leave', flush=True); import time; time.sleep(60)"))
-    until(lambda: b"leave" in home.log("pipeline-1").read_bytes())
+    eventually(lambda: b"leave" in home.log("pipeline-1").read_bytes())
     again = launch(home, program())
     first.child.kill()
     first.child.wait()
@@ -193,7 +188,7 @@ def test_a_node_that_ran_already_and_ends_is_not_waited_for(home, program):
 
 def test_a_node_that_is_not_ready_in_time_says_its_last_words(home, program):
     launched = launch(home, program(DEAF))
-    until(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
+    eventually(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
     with pytest.raises(ServiceError, match=r"^pipeline-1: not ready after 0 s: deaf$"):
         launched.settle_when(lambda: False, seconds=0)
 
@@ -205,7 +200,7 @@ def test_a_program_that_is_not_there_is_refused_in_one_line(home):
 
 def test_stopping_ends_the_whole_family_and_leaves_only_the_log(home, program):
     launched = launch(home, program(PARENT_OF_ONE))
-    until(lambda: len(family_of(home, "pipeline-1")) == 2)
+    eventually(lambda: len(family_of(home, "pipeline-1")) == 2)
     family = family_of(home, "pipeline-1")
     assert stop(home, "pipeline-1")
     assert launched.child.wait() == -signal.SIGTERM
@@ -226,7 +221,7 @@ print("ready", flush=True)
 time.sleep(60)
 """
     launch(home, program(code))
-    until(lambda: b"ready" in home.log("pipeline-1").read_bytes())
+    eventually(lambda: b"ready" in home.log("pipeline-1").read_bytes())
     assert stop(home, "pipeline-1")
     assert farewell.read_text() == "done"
 
@@ -234,7 +229,7 @@ time.sleep(60)
 def test_a_node_that_does_not_listen_is_killed(home, program, monkeypatch):
     monkeypatch.setattr(processes, "STOP_SECONDS", 0.2)
     launched = launch(home, program(DEAF))
-    until(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
+    eventually(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
     assert stop(home, "pipeline-1")
     assert launched.child.wait() == -signal.SIGKILL
 
@@ -352,3 +347,38 @@ def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_anew(tmp_path: Pat
             waiting = pool.submit(take)
             path.unlink()
         assert waiting.result(20)
+
+
+ENDLESS = """
+import itertools, subprocess, sys
+child = "import itertools\\nfor n in itertools.count(): print(f'child {n} ' + 'x' * 100, flush=True)"
+subprocess.Popen([sys.executable, "-c", child])
+for n in itertools.count():
+    print(f"parent {n} " + "x" * 100, flush=True)
+"""
+
+
+def test_the_log_of_a_node_that_lives_and_of_its_children_stays_small(home, program):
+    most, stopping = 50_000, threading.Event()
+    launched = launch(home, program(ENDLESS))
+    older = launched.log.with_name("pipeline-1.log.1")
+    keeping = threading.Thread(target=logs.keep_small, args=(home.logs, most, stopping))
+    keeping.start()
+    try:
+        eventually(older.exists)
+        first = older.read_bytes()
+        eventually(lambda: older.exists() and older.read_bytes() != first)
+    finally:
+        stopping.set()
+        keeping.join()
+    assert launched.child.poll() is None
+    assert older.stat().st_size > most
+    assert b"\0" not in older.read_bytes()  # they go on at the new end, not where they were
+    assert {b"parent", b"child"} <= set(older.read_bytes().split())
+    assert stat.S_IMODE(older.stat().st_mode) == 0o600
+
+
+def test_last_words_are_found_after_a_log_was_cut(tmp_path):
+    log = tmp_path / "node.log"
+    log.write_text("kopi: this is why\n")
+    assert logs.last_words(log, since=10_000).strip() == "kopi: this is why"

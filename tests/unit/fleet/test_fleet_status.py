@@ -22,6 +22,7 @@ from kopitiam.fleet.reports import stop_node
 from kopitiam.fleet.services.addresses import write_url
 from kopitiam.fleet.status import fleet_status
 from kopitiam.registry import open_registry
+from waiting import eventually
 
 NODES = NodesSection(monitors=("monitor-1", "monitor-2"))
 ALIVE = NodeRecord("pipeline-1", "pipeline", 1, None, "alive", 1000.5, 3)
@@ -96,8 +97,7 @@ def test_a_process_that_is_gone_or_frozen_is_dead_whatever_the_registry_says(fle
     launched = launch(home, program())
     registry.report_node(replace(ALIVE, pid=launched.pid))
     launched.child.send_signal(signal.SIGSTOP)
-    while status_of(fleet)["state"] == "alive":
-        time.sleep(0.01)
+    eventually(lambda: status_of(fleet)["state"] != "alive")
     assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("dead", launched.pid)
     launched.child.kill()
     launched.child.wait()
@@ -176,8 +176,7 @@ time.sleep(60)
         node = program(name=name)
         launch(home, replace(node, command=lambda name=name: (sys.executable, "-c", code, name)))
         registry.report_node(NodeRecord(name, node.kind, 1, None, "alive", 1.0, 1))
-        while b"ready" not in home.log(name).read_bytes():
-            time.sleep(0.01)
+        eventually(lambda name=name: b"ready" in home.log(name).read_bytes())
     assert down(fleet) == ["monitor-1", "monitor-2", "gateway-1", "pipeline-1"]
     assert sorted(said.read_text().split()[:2]) == ["monitor-1", "monitor-2"]
     assert said.read_text().split()[2:] == ["gateway-1", "pipeline-1"]
@@ -224,8 +223,7 @@ def test_nodes_are_ready_when_all_live_one_leads_and_gateways_take_runs(
 
 def test_nodes_that_are_not_ready_in_time_are_told_with_their_last_words(home, program, registry):
     launched = launch(home, program("print('waiting for Godot', flush=True); import time; time.sleep(60)"))
-    while b"Godot" not in home.log("pipeline-1").read_bytes():
-        time.sleep(0.01)
+    eventually(lambda: b"Godot" in home.log("pipeline-1").read_bytes())
     with pytest.raises(ServiceError, match=r"^not ready in time: pipeline-1: waiting for Godot$"):
         await_ready(home, registry, [launched], time.monotonic(), lambda _: None)
 

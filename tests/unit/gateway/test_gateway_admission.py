@@ -1,16 +1,20 @@
-"""How much is taken on at once, and the door when it closes."""
+"""How much is taken on at once, who is let in, and the door when it closes."""
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
 
+from kopitiam.contracts.config import GatewaySection
+from kopitiam.gateway import admission as admitting
 from kopitiam.gateway.admission import MOST_MESSAGE_BYTES, Admission, Door
 from kopitiam.gateway.problems import Refusal
 
-IDLE_SECONDS = 30.0
+LIMITS = GatewaySection()
+HOST = (b"host", b"127.0.0.1:8440")
 
 
 def call(door: Door, method: str = "GET", pieces: tuple[bytes, ...] = (b"",)) -> list[dict[str, Any]]:
@@ -23,39 +27,99 @@ def call(door: Door, method: str = "GET", pieces: tuple[bytes, ...] = (b"",)) ->
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(door({"type": "http", "method": method}, receive, send))
+    asyncio.run(door({"type": "http", "method": method, "headers": [HOST]}, receive, send))
     return sent
 
 
-def test_no_more_bodies_than_allowed_are_under_way() -> None:
-    admission = Admission(2)
-    with admission.body():
-        with admission.body():
-            with pytest.raises(Refusal) as refused, admission.body():
-                pytest.fail("a third one was let in")
-            assert refused.value.status == 429
-        with admission.body():
-            assert admission.bodies == 2
-    assert admission.bodies == 0
+def is_full(admission: Admission, owner: str) -> Callable[[], Awaitable[bool]]:
+    async def tried() -> bool:
+        try:
+            async with admission.body(owner):
+                return False
+        except Refusal as refused:
+            assert refused.status == 429
+            return True
+
+    return tried
+
+
+@pytest.fixture
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admitting, "_PLACE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("without_waiting")
+def test_no_more_bodies_than_allowed_are_under_way_and_one_owner_has_half() -> None:
+    async def scenario() -> None:
+        admission = Admission(GatewaySection(max_bodies=4))
+        async with AsyncExitStack() as bodies:
+            for _ in range(2):
+                await bodies.enter_async_context(admission.body("anna"))
+            assert await is_full(admission, "anna")()
+            for owner in ("ben", "clara"):
+                await bodies.enter_async_context(admission.body(owner))
+            assert admission.bodies == 4
+            assert await is_full(admission, "dora")()
+        assert admission.bodies == 0
+        assert not await is_full(admission, "dora")()
+
+    asyncio.run(scenario())
+
+
+def test_a_body_waits_for_a_place_that_gets_free() -> None:
+    async def scenario() -> None:
+        admission = Admission(GatewaySection(max_bodies=1))
+        async with AsyncExitStack() as first:
+            await first.enter_async_context(admission.body("anna"))
+            second = asyncio.create_task(is_full(admission, "ben")())
+            await asyncio.sleep(0)
+            assert not second.done()
+        assert await second is False
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_comes_too_slowly_gives_its_place_to_another() -> None:
+    async def scenario() -> None:
+        admission = Admission(GatewaySection(max_bodies=1))
+
+        async def dribble() -> None:
+            async with admission.body("anna") as pace, pace.kept():
+                while True:
+                    pace.add(1)
+                    await asyncio.sleep(0.01)
+
+        dribbling = asyncio.create_task(dribble())
+        await asyncio.sleep(0)
+        assert not await is_full(admission, "ben")()
+        with pytest.raises(Refusal) as refused:
+            await dribbling
+        assert (refused.value.status, refused.value.body["error"]) == (408, "slow")
+
+    asyncio.run(scenario())
 
 
 def test_a_body_that_fails_makes_room() -> None:
-    admission = Admission(1)
-    with pytest.raises(OSError, match="full"), admission.body():
-        raise OSError("full")
-    with admission.body():
-        assert admission.bodies == 1
+    async def scenario() -> None:
+        admission = Admission(GatewaySection(max_bodies=1))
+        with pytest.raises(OSError, match="full"):
+            async with admission.body("anna"):
+                raise OSError("full")
+        async with admission.body("anna"):
+            assert admission.bodies == 1
+
+    asyncio.run(scenario())
 
 
 def test_requests_are_counted_while_they_are_inside() -> None:
-    admission, seen = Admission(1), []
+    admission, seen = Admission(LIMITS), []
 
     async def app(*_: Any) -> None:
         seen.append(admission.requests)
         raise ValueError("inside")
 
     with pytest.raises(ValueError, match="inside"):
-        call(Door(app, admission, IDLE_SECONDS))
+        call(Door(app, admission, LIMITS))
     assert (seen, admission.requests) == ([1], 0)
 
 
@@ -63,9 +127,9 @@ def test_a_closing_door_tells_to_try_again() -> None:
     async def app(*_: Any) -> None:
         pytest.fail("it was let in")
 
-    admission = Admission(1)
+    admission = Admission(LIMITS)
     admission.is_closing = True
-    start, body = call(Door(app, admission, IDLE_SECONDS))
+    start, body = call(Door(app, admission, LIMITS))
     assert start["status"] == 503
     assert dict(start["headers"])[b"retry-after"]
     assert b'"closing"' in body["body"]
@@ -78,7 +142,7 @@ def test_messages_are_bounded_and_bodies_are_not(method: str, is_bounded: bool) 
             await receive()
 
     pieces = (b"x" * (MOST_MESSAGE_BYTES // 2),) * 3
-    door = Door(app, Admission(1), IDLE_SECONDS)
+    door = Door(app, Admission(LIMITS), LIMITS)
     if is_bounded:
         with pytest.raises(HTTPException) as refused:
             call(door, method, pieces)
@@ -100,30 +164,27 @@ def headers_seen(method: str, *headers: tuple[bytes, bytes]) -> dict[bytes, byte
 
     async def send(_: Any) -> None: ...
 
-    door = Door(app, Admission(1), IDLE_SECONDS)
-    asyncio.run(door({"type": "http", "method": method, "headers": headers}, receive, send))
+    door = Door(app, Admission(LIMITS), LIMITS)
+    asyncio.run(door({"type": "http", "method": method, "headers": [HOST, *headers]}, receive, send))
     return seen
 
 
 @pytest.mark.parametrize("said", [(), ((b"content-type", b"application/x-www-form-urlencoded; charset=x"),)])
 def test_what_is_posted_by_hand_is_json(said) -> None:
-    assert headers_seen("POST", (b"host", b"here"), *said) == {
-        b"host": b"here",
-        b"content-type": b"application/json",
-    }
-    assert headers_seen("PUT", *said) == dict(said)
+    assert headers_seen("POST", *said) == dict([HOST, (b"content-type", b"application/json")])
+    assert headers_seen("PUT", *said) == dict([HOST, *said])
 
 
 def test_what_says_what_it_is_stays_as_it_is() -> None:
     for media_type in (b"application/json; charset=utf-8", b"text/csv"):
-        assert headers_seen("POST", (b"content-type", media_type)) == {b"content-type": media_type}
+        assert headers_seen("POST", (b"content-type", media_type))[b"content-type"] == media_type
 
 
 @pytest.mark.parametrize("media_type", [None, b"application/x-www-form-urlencoded", b"text/plain"])
-def test_a_page_of_another_site_cannot_post_a_form(media_type: bytes | None) -> None:
+def test_a_page_cannot_post_a_form(media_type: bytes | None) -> None:
     said = [] if media_type is None else [(b"content-type", media_type)]
     with pytest.raises(HTTPException) as refused:
-        headers_seen("POST", (b"origin", b"https://elsewhere"), *said)
+        headers_seen("POST", (b"origin", b"http://127.0.0.1:8440"), *said)
     assert refused.value.status_code == 415
     json = (b"content-type", b"application/json")
     assert headers_seen("POST", (b"origin", b"http://127.0.0.1:8440"), json)[json[0]] == json[1]
@@ -144,9 +205,10 @@ def test_a_message_that_stalls_is_given_up_and_one_that_is_whole_is_not() -> Non
 
     async def send(_: Any) -> None: ...
 
-    scope = {"type": "http", "method": "POST"}
+    quick = GatewaySection(idle_seconds=0.01)
+    scope = {"type": "http", "method": "POST", "headers": [HOST]}
     with pytest.raises(HTTPException) as refused:
-        asyncio.run(Door(read_on, Admission(1), 0.01)(scope, receive, send))
+        asyncio.run(Door(read_on, Admission(quick), quick)(scope, receive, send))
     assert refused.value.status_code == 408
 
     async def read_and_wait_for_the_caller_to_leave(_: Any, receive: Any, __: Any) -> None:
@@ -155,11 +217,11 @@ def test_a_message_that_stalls_is_given_up_and_one_that_is_whole_is_not() -> Non
             await asyncio.wait_for(receive(), 0.05)
 
     pieces.append({"type": "http.request", "body": b"{}", "more_body": False})
-    asyncio.run(Door(read_and_wait_for_the_caller_to_leave, Admission(1), 0.01)(scope, receive, send))
+    asyncio.run(Door(read_and_wait_for_the_caller_to_leave, Admission(quick), quick)(scope, receive, send))
 
 
 def test_no_more_than_a_few_wait_on_threads() -> None:
-    admission = Admission(1)
+    admission = Admission(LIMITS)
     with ExitStack() as places:
         with pytest.raises(Refusal) as refused:
             for _ in range(1000):

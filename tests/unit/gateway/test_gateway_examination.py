@@ -1,11 +1,16 @@
 """Whether a body is sound, asked without a gateway around it."""
 
+import io
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.contracts.tables import TABLES
+from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, TABLES
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.intake.blocks import read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
@@ -58,3 +63,99 @@ def test_what_unfolds_to_more_than_a_chunk_may_is_refused(order: Order, tmp_path
     assert examine(sound) == Finding(rows=100)
     assert "unfolds" in str(examine(altered(sound, max_bytes=5_000)).refusal)
     assert "rows" in str(examine(altered(sound, max_rows=99)).refusal)
+
+
+def test_text_over_its_bound_is_refused(order: Order) -> None:
+    """In code points: these take four bytes each."""
+
+    def finding(name: str) -> Finding:
+        rows = pa.table({"store_id": [1], "store_name": [name]}, TABLES["stores"].schema)
+        Path(order.body).write_bytes(encode(TABLES["stores"], rows))
+        return examine(altered(order, media_type=PARQUET, table="stores", max_bytes=1 << 20))
+
+    assert finding("\U0001f375" * MAX_TEXT_CHARACTERS) == Finding(rows=1)
+    refusal = finding("\U0001f375" * (MAX_TEXT_CHARACTERS + 1)).refusal
+    assert refusal == "store_name has texts of more than 1,024 characters"
+
+
+USERS = pa.table(
+    {"user_id": [3, 1, 2], "birthdate": [date(1990, 1, 1), None, date(1, 1, 1)]}, TABLES["users"].schema
+)
+
+
+def users_as(rows: pa.Table = USERS, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(rows, sink, **({"store_schema": False, "use_dictionary": False} | options))
+    return sink.getvalue()
+
+
+def with_type(name: str, kind: pa.DataType) -> pa.Table:
+    index = USERS.schema.get_field_index(name)
+    return USERS.set_column(index, name, USERS[name].cast(kind))
+
+
+REFUSED = {
+    "brotli": (users_as(compression="brotli"), "codec brotli is not taken"),
+    "delta": (users_as(column_encoding="DELTA_BINARY_PACKED"), "encoding DELTA_BINARY_PACKED is not taken"),
+    "byte stream split": (users_as(column_encoding="BYTE_STREAM_SPLIT"), "encoding BYTE_STREAM_SPLIT"),
+    "page index": (users_as(write_page_index=True), "page indexes are not taken"),
+    "row groups": (users_as(pa.concat_tables([USERS] * 22), row_group_size=1), "66 row groups"),
+    "narrow integers": (users_as(with_type("user_id", pa.int32())), "not the normal form"),
+    "unsigned integers": (users_as(with_type("user_id", pa.uint64())), "not the normal form"),
+    "decimals": (users_as(with_type("user_id", pa.decimal128(19, 0))), "not the normal form"),
+    "lists": (users_as(pa.table({"user_id": [[1]], "birthdate": [None]})), "not the normal form"),
+    "structs": (users_as(pa.table({"user_id": [{"user_id": 1}], "birthdate": [1]})), "not the normal form"),
+    "two of a name": (users_as(USERS.append_column("user_id", USERS["user_id"])), "not the normal form"),
+    "another case": (users_as(USERS.append_column("USER_ID", USERS["user_id"])), "not the normal form"),
+    "Spark 2": (
+        users_as(USERS.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}), store_schema=True),
+        "calendar of Spark 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_parquet_that_is_not_on_the_list_is_refused_with_the_reason(order: Order, name: str) -> None:
+    body, reason = REFUSED[name]
+    Path(order.body).write_bytes(body)
+    assert reason in str(examine(altered(order, media_type=PARQUET)).refusal)
+
+
+def test_dates_of_int96_are_refused(order: Order) -> None:
+    times = pa.array([datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
+    items = pa.table({"item_id": [1], "quantity": [1], "subtotal": [1], "created_at": times})
+    wanted = altered(order, media_type=PARQUET, table="transaction_items")
+    Path(order.body).write_bytes(users_as(items))
+    assert examine(wanted) == Finding(rows=1)
+    Path(order.body).write_bytes(users_as(items, use_deprecated_int96_timestamps=True))
+    assert "not the normal form" in str(examine(wanted).refusal)
+
+
+def replaced_in_footer(body: bytes, old: bytes, new: bytes) -> bytes:
+    """Of the bytes behind the last page, which nothing protects."""
+    footer = len(body) - 8 - int.from_bytes(body[-8:-4], "little")
+    assert old in body[footer:]
+    return body[:footer] + body[footer:].replace(old, new)
+
+
+def test_statistics_that_do_not_hold_are_refused(order: Order) -> None:
+    """Spark would skip the row group, and nobody would miss its rows."""
+    sound = users_as()
+    for old, new in ((3, 2), (1, 2)):  # the greatest and the least user_id
+        lying = replaced_in_footer(sound, old.to_bytes(8, "little"), new.to_bytes(8, "little"))
+        Path(order.body).write_bytes(lying)
+        refusal = examine(altered(order, media_type=PARQUET)).refusal
+        assert refusal == "user_id: the statistics in its footer do not fit its values"
+    wide = replaced_in_footer(sound, (3).to_bytes(8, "little"), (9).to_bytes(8, "little"))
+    for fine in (wide, users_as(write_statistics=False)):
+        Path(order.body).write_bytes(fine)
+        assert examine(altered(order, media_type=PARQUET)) == Finding(rows=3)
+
+
+def test_a_page_that_is_not_what_its_checksum_says_is_refused(order: Order) -> None:
+    """Spark compares them as well, but only when the run is sealed."""
+    body = users_as(compression="none", write_page_checksum=True)
+    damaged = body.replace((2).to_bytes(8, "little"), (7).to_bytes(8, "little"), 1)
+    assert damaged != body
+    Path(order.body).write_bytes(damaged)
+    assert examine(altered(order, media_type=PARQUET)).refusal

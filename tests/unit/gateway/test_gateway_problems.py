@@ -22,6 +22,7 @@ KNOWN = {
     errors.ConfigError("top 0"): (422, "invalid"),
     errors.InputError("no column"): (422, "invalid"),
     errors.RegistryUnavailable("away"): (503, "unavailable"),
+    errors.Unavailable("storage: '/secret/home/landing' is read-only"): (503, "unavailable"),
     errors.KopitiamError("else"): (500, "internal"),
     problems.busy("much to do"): (429, "busy"),
     problems.Refusal(409, "incomplete", "missing", missing=[[1, 2]]): (409, "incomplete"),

@@ -116,6 +116,11 @@ AMOUNT = "is not an amount of at most 4 decimals below 10^14"
 TIME = "is not a time like 2024-01-31 22:59:59"
 BAD_CELLS = [
     ("transaction_id", "", "transaction_id is empty"),
+    (
+        "transaction_id",
+        "é" * 1025,
+        f"transaction_id '{'é' * 37}...' is not a text of at most 1,024 characters",
+    ),
     ("store_id", "", "store_id is empty"),
     ("store_id", "-1", "store_id '-1' is not a whole number"),
     ("store_id", "1.5", "store_id '1.5' is not a whole number"),
@@ -149,6 +154,31 @@ def test_a_bad_cell_sets_its_row_aside_with_file_line_and_reason(intake, column,
         ("file.csv", 3, reason, bad),
         ("file.csv", 5, reason, bad),
     ]
+
+
+def test_a_text_may_have_1024_characters_whatever_their_bytes(intake):
+    name = "\U0001f375" * 1024
+    rows, rejected = intake(STORES, f"store_id,store_name\n1,{name}\n2,{name}x\n")
+    assert (rows, [row.line for row in rejected]) == ([{"store_id": 1, "store_name": name}], [3])
+
+
+def test_a_rejected_row_is_kept_shortened(intake):
+    _, rejected = intake(STORES, f"store_id,store_name\n1,{'x' * 1_000_000}\n")
+    assert [(row.line, row.row) for row in rejected] == [(2, f"1,{'x' * 4094}...")]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("1," + "x" * (5 << 20), "a row of more than 4 MiB"),
+        ('1,"' + "x\n" * (3 << 20), "a quote is opened here"),
+    ],
+)
+def test_a_row_beyond_its_bound_is_refused_without_being_read(intake, row, reason):
+    with pytest.raises(InputError, match=f"line 3: {reason}"):
+        intake(STORES, f"store_id,store_name\n1,A\n{row}\n2,B\n")
+    with pytest.raises(InputError, match="line 1: a header of more than 4 MiB"):
+        intake(STORES, "x" * (9 << 20))
 
 
 def test_february_29_exists_in_leap_years_only(intake):

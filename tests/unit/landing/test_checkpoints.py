@@ -5,6 +5,7 @@ from pathlib import Path
 from kopitiam.contracts.config import MOST_SHARDS
 from kopitiam.fleet_nodes import _checkpoint
 from kopitiam.landing.layout import Home
+from kopitiam.registry.port import Fence
 
 LONGEST_NAME = "p" * 63
 LONGEST_EPOCH = 10**9
@@ -33,7 +34,7 @@ def test_another_set_of_many_shards_has_another_name():
 
 def test_a_new_life_removes_the_checkpoints_of_its_own_earlier_ones_only(tmp_path: Path):
     def begin(name: str, epoch: int) -> Path:
-        checkpoint = _checkpoint(tmp_path, (0, 1), name, epoch)
+        checkpoint = _checkpoint(tmp_path, (0, 1), Fence(name, epoch, f"life-{epoch}"))
         checkpoint.mkdir(parents=True)
         return checkpoint
 

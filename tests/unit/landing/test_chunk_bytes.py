@@ -47,6 +47,20 @@ def test_the_same_rows_give_the_same_bytes_whatever_their_pieces():
     assert pq.read_table(pa.BufferReader(encode(TRANSACTIONS, pieces))).equals(rows)
 
 
+def test_the_same_rows_give_the_same_bytes_where_no_amount_repeats():
+    rows = sales(20_000)
+    pieces = pa.concat_tables([rows.slice(0, 1), rows.slice(1, 7_000), rows.slice(7_001)])
+    assert encode(TRANSACTIONS, rows) == encode(TRANSACTIONS, pieces)
+
+
+def test_a_dictionary_that_does_not_pay_is_given_up():
+    """One of nearly as many values as rows would make the chunk larger, and slower to write and to read."""
+    group = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, sales(100_000)))).row_group(0)
+    amounts = group.column(TRANSACTIONS.schema.get_field_index("final_amount"))
+    plain_bytes = 100_000 * 8
+    assert amounts.total_uncompressed_size < plain_bytes * 1.1
+
+
 def test_columns_that_repeat_are_kept_as_dictionaries():
     group = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, sales()))).row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]

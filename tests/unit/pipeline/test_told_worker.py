@@ -1,5 +1,7 @@
 """What a pipeline makes of what it is told, and when it is ready to be told: no Spark is needed for that."""
 
+import queue
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -10,8 +12,9 @@ from typing import Any
 import pytest
 
 from kopitiam.bus.memory import MemoryBus
+from kopitiam.contracts.batches import Batch, Processed
 from kopitiam.contracts.errors import ConfigError, RegistryUnavailable
-from kopitiam.contracts.messages import ForceEnd
+from kopitiam.contracts.messages import ForceEnd, Message
 from kopitiam.contracts.runs import RunState, new_run_id
 from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline import worker
@@ -20,6 +23,8 @@ from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.worker import PipelineNode, Worker
 from kopitiam.registry import Fence, Registry, open_registry
 from kopitiam.storage.local import LocalStorage
+
+SOON_SECONDS = 10
 
 
 class Fleet:
@@ -44,7 +49,7 @@ class Fleet:
                 scratch=path,
                 checkpoint=path / "checkpoint",
                 bounds=LogBounds((0,), 1, 1),
-                fence=Fence("pipeline-1", registry.enlist("pipeline-1", "a life", 60)),
+                fence=Fence("pipeline-1", registry.enlist("pipeline-1", "a life", 60), "a life"),
             )
         )
 
@@ -97,6 +102,26 @@ def test_while_the_registry_is_away_nothing_is_cleared(fleet: Fleet, monkeypatch
     monkeypatch.setattr(fleet.registry, "get_run", away)
     fleet.tell(run)
     assert (fleet.cancelled, fleet.at_rest(run)) == ([], 2)
+
+
+def test_a_bus_that_is_away_holds_up_no_batch(fleet: Fleet, monkeypatch: pytest.MonkeyPatch):
+    run = fleet.run()
+    is_asked, is_back, told = threading.Event(), threading.Event(), queue.SimpleQueue[Message]()
+
+    def publish(_: str, message: Message) -> None:
+        is_asked.set()
+        assert is_back.wait(SOON_SECONDS)
+        told.put(message)
+
+    monkeypatch.setattr(fleet.worker.node.bus, "publish", publish)
+    fleet.worker._compaction = SimpleNamespace(compact=lambda _: None)
+    for number in range(50):  # each would wait for the bus
+        fleet.worker._on_committed(Batch("q", number, {0: (0, 1)}, (Processed(run, "users", 0, 1, 1),)))
+    assert is_asked.wait(SOON_SECONDS)
+    assert told.empty()
+    is_back.set()
+    assert told.get(timeout=SOON_SECONDS).run == run
+    fleet.worker._reports.close()
 
 
 def test_a_pipeline_whose_spark_cannot_use_the_storage_is_never_ready(

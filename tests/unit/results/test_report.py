@@ -89,6 +89,14 @@ def test_every_answer_is_there_with_its_chart_and_its_figures(page):
     assert ["North", "unknown", "2", "8"] in page.rows
 
 
+def test_names_of_1024_characters_are_shortened_and_no_figure_is():
+    answers = small_answers(store="S" * 1024, item="I" * 1024)
+    page = Page(report(answers, SUMMARY))
+    assert ["2024-01", f"{'I' * 79}…", "3,031"] in page.rows
+    assert [f"{'S' * 79}…", "RM 115,922.885", "RM 12,055,387.76"] in page.rows
+    assert f"{'I' * 25}… · 3,031" in page.texts  # at the end of a bar
+
+
 def test_what_its_table_does_not_know_is_said_to_be_unmatched(page):
     assert ["2024-02", "99 (not in its table)", "12"] in page.rows
 

@@ -8,6 +8,7 @@ from threading import Barrier
 
 import pytest
 
+from kopitiam.storage import files, local
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import AlreadyWritten, Key
 
@@ -124,3 +125,19 @@ def test_of_many_writers_of_different_bytes_one_wins_and_the_others_are_refused(
     assert outcome.count(True) == 1
     assert outcome.count(None) == 3
     assert (tmp_path / "chunk").read_bytes() == bytes([outcome.index(True)]) * 1000
+
+
+def test_a_settled_folder_and_every_folder_above_it_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = set[Path]()
+    for module in (local, files):
+        monkeypatch.setattr(module, "sync", synced.add)
+    batch = tmp_path / "home/partials/pipeline=pipeline-1/batch=1"
+    (batch / "run=a").mkdir(parents=True)  # as Spark does
+    (batch / "run=a/part-0.parquet").write_bytes(b"rows")
+
+    LocalStorage(tmp_path / "home").settle(Key("partials/pipeline=pipeline-1/batch=1"))
+
+    above = {tmp_path / "home", tmp_path / "home/partials", batch.parent}
+    assert synced == above | {batch, batch / "run=a", batch / "run=a/part-0.parquet"}

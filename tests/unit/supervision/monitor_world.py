@@ -2,8 +2,8 @@
 
 import itertools
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,27 @@ from kopitiam.contracts.messages import (
     Coordinator,
     Heartbeat,
     Message,
+    Stopped,
 )
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.registry import Fence, open_registry
 from kopitiam.supervision.leadership import Watch
 from kopitiam.supervision.monitor import Monitor
 from kopitiam.supervision.services import ServiceWatch
+from waiting import PATIENCE_SECONDS, eventually
 
 BEAT, TIMEOUT = 1.0, 6.0
 PACE = MonitorSection(heartbeat_seconds=BEAT, timeout_seconds=TIMEOUT)
 NODES = NodesSection()
-PATIENCE_SECONDS = 20
+FOR_LONG = 1e6
+NOBODY = "nobody"
+
+
+def is_mark(message: Message) -> bool:
+    """Whether it is there only to show that all messages before it have been handled."""
+    return (isinstance(message, Answer) and message.sender == 0) or (
+        isinstance(message, Stopped) and message.node == NOBODY
+    )
 
 
 class Clock:
@@ -39,38 +49,44 @@ class Clock:
         return self.now
 
 
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.005)
-
-
 class WatchedBus(MemoryBus):
-    """Tells how far those who listen to heartbeats have come."""
+    """Knows how far each subscriber has come, by marks that are published among the messages."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._heard: dict[Subscription, Message] = {}
+        self._passed: dict[Subscription, tuple[str, set[Message]]] = {}  # pattern and the marks handled
+        self._marks = itertools.count(1)
 
     def subscribe(self, pattern: str, handler: Handler) -> Subscription:
+        passed: set[Message] = set()
+
         def handle(message: Message) -> None:
-            handler(message)
-            if isinstance(message, Heartbeat):
-                self._heard[subscription] = message
+            if is_mark(message):
+                passed.add(message)
+            else:
+                handler(message)
 
         subscription = super().subscribe(pattern, handle)
+        self._passed[subscription] = (pattern, passed)
         return subscription
 
-    def await_heartbeats(self, now: float) -> None:
-        """All that were sent so far."""
-        last = Heartbeat(node="nobody", kind="service", epoch=0, pid=0, url=None, sent_at=now)
-        self.publish(HEARTBEAT_TOPIC, last)
-        until(lambda: all(heard == last for heard in list(self._heard.values())))
+    def subscribers(self, topic: str) -> list[set[Message]]:
+        return [passed for pattern, passed in list(self._passed.values()) if pattern == topic]
+
+    def await_delivery(self) -> None:
+        """Until all subscribers have handled all heartbeats and election messages published so far."""
+        number = next(self._marks)
+        for topic, mark in (
+            (HEARTBEAT_TOPIC, Stopped(node=NOBODY, epoch=number)),
+            (ELECTION_TOPIC, Answer(sender=0, to=number)),
+        ):
+            awaited = self.subscribers(topic)
+            self.publish(topic, mark)
+            eventually(lambda awaited=awaited, mark=mark: all(mark in passed for passed in awaited))
 
     def _forget(self, courier: Courier) -> None:
         super()._forget(courier)
-        self._heard.pop(courier, None)
+        self._passed.pop(courier, None)
 
 
 class Services(ServiceWatch):
@@ -103,7 +119,7 @@ class Running:
         for _ in range(2):
             mark = f"mark-{next(self._marks)}"
             self._monitor.on_revived(mark)
-            until(lambda mark=mark: mark in self._services.passed)
+            eventually(lambda mark=mark: mark in self._services.passed)
 
     def stop(self) -> None:
         self._monitor.stop()
@@ -121,11 +137,13 @@ class World:
         self.roster = NODES
         self.services: list[NodeRecord] = []
         self._monitors: dict[str, Running] = {}
+        self._epochs: dict[str, int] = {}  # of the nodes, as the registry has them
         for topic in (ELECTION_TOPIC, HEARTBEAT_TOPIC):
             self.bus.subscribe(topic, self.heard.append)
 
     def start(self, name: str, registry: Any = None) -> None:
-        place = Fence(name, self.registry.enlist(name, f"life of {name}", 1e6))
+        place = Fence(name, self.registry.enlist(name, f"life of {name}", FOR_LONG), f"life of {name}")
+        self._epochs[name] = place.epoch
         services = Services(self.services)
         watch = Watch(
             place,
@@ -136,20 +154,24 @@ class World:
             self.revived.append,
             services,
         )
-        self._monitors[name] = Running(Monitor(watch, self.clock, self.clock), services)
+        listening = len(self.bus.subscribers(HEARTBEAT_TOPIC))
+        self._monitors[name] = Running(Monitor(watch, self.clock), services)
+        eventually(lambda: len(self.bus.subscribers(HEARTBEAT_TOPIC)) > listening)
 
     def stop(self, name: str) -> None:
         self._monitors.pop(name).stop()
 
     def pass_time(self, seconds: float, beating: tuple[str, ...] = ()) -> None:
-        """Second by second, each with its heartbeats and a whole tick of every monitor."""
+        """Second by second. In each one the heartbeats arrive, every monitor ticks, and the messages of the
+        monitors arrive too."""
         for _ in range(int(seconds)):
             self.clock.now += 1
             for name in beating:
                 self.beat(name)
-            self.bus.await_heartbeats(self.clock())
+            self.bus.await_delivery()
             for monitor in self._monitors.values():
                 monitor.await_tick()
+            self.bus.await_delivery()
 
     def pass_time_until(self, is_so: Callable[[], object], beating: tuple[str, ...] = ()) -> None:
         for _ in range(100):
@@ -159,6 +181,21 @@ class World:
         raise AssertionError("not within a hundred seconds")
 
     def beat(self, name: str, epoch: int = 1) -> None:
+        """With the lease that a life of this epoch has; one that was replaced is not given it back."""
+        while self._epochs.get(name, 0) < epoch:
+            self._epochs[name] = self.registry.enlist(name, f"a life of {name}", FOR_LONG)
+        self.forge_beat(name, epoch)
+
+    def leave(self, name: str) -> None:
+        """As a node does that leaves on purpose: in the registry first."""
+        lease, shown = self.registry.leases()[name], self.nodes()[name]
+        fence = Fence(name, lease.epoch, lease.holder)
+        self.registry.report_node(replace(shown, state="stopped", epoch=lease.epoch), fence)
+        self.registry.release(name, lease.holder, lease.epoch)
+        self.bus.publish(HEARTBEAT_TOPIC, Stopped(node=name, epoch=lease.epoch))
+
+    def forge_beat(self, name: str, epoch: int) -> None:
+        """The message alone."""
         kind, now = self.roster.kinds[name], self.clock()
         self.bus.publish(
             HEARTBEAT_TOPIC, Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now)
@@ -166,15 +203,18 @@ class World:
 
     def forget_heard(self) -> None:
         """Also what is still on its way."""
-        last = Answer(sender=0, to=0)
-        self.bus.publish(ELECTION_TOPIC, last)
-        until(lambda: last in self.heard)
+        self.bus.await_delivery()
         self.heard.clear()
 
     def leader(self) -> tuple[str, int] | None:
         """Whoever last said so, and under which epoch."""
         said = [message for message in self.heard if isinstance(message, Coordinator)]
         return (NODES.monitors[said[-1].sender - 1], said[-1].epoch) if said else None
+
+    def holds(self, name: str, epoch: int) -> bool:
+        """Whether this epoch of the lease is held by anybody now."""
+        lease = self.registry.leases().get(name)
+        return lease is not None and lease.epoch == epoch and lease.overdue_seconds < 0
 
     def nodes(self) -> dict[str, NodeRecord]:
         return {node.name: node for node in self.registry.nodes()}

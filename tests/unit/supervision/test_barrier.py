@@ -13,7 +13,7 @@ from barrier_events import (
     worker_end,
 )
 
-from kopitiam.contracts.messages import TableEnd, WorkerStats
+from kopitiam.contracts.messages import Message, TableEnd, WorkerStats
 from kopitiam.contracts.runs import OVER, RunState
 from kopitiam.contracts.stages import Volume
 from kopitiam.supervision.barrier import Barriers, Decision, Event, FailRun, Forward, OpenBarrier
@@ -192,10 +192,29 @@ def test_two_ends_with_other_figures_fail_the_run() -> None:
 def test_a_run_fails_once_by_messages_and_again_by_every_snapshot_until_it_is_over() -> None:
     barriers = Barriers()
     over_count = stats("join_users", 2, 20)
-    reason = failure(feed(barriers, *ENDS, over_count))
+    failure(feed(barriers, *ENDS, over_count))
     assert feed(barriers, over_count, *REPORTS) == []
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [FailRun(RUN, reason)]
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED, state=RunState.FAILED)) == []
+    twice = small_run(users={0: Volume(2, 20)})
+    for _ in range(2):
+        assert "processed 2 chunks with 20 rows" in failure([*barriers.handle(snapshot(EXPECTED, twice))])
+    assert barriers.handle(snapshot(EXPECTED, twice, state=RunState.FAILED)) == []
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        stats("join_users", 2, 20),
+        end("users", (9, 90)),
+        worker_end("join_users", 1, 11),
+        end("nothing", (1, 1)),
+    ],
+    ids=str,
+)
+def test_what_a_forged_message_told_is_gone_with_the_next_snapshot(forged: Message) -> None:
+    barriers = Barriers()
+    feed(barriers, forged)
+    assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
+    assert feed(barriers, worker_end("join_users", 1, 10)) == [OpenBarrier(RUN)]
 
 
 # -- snapshots
@@ -222,14 +241,15 @@ def test_a_snapshot_of_an_open_run_opens_nothing() -> None:
     assert feed(barriers, *ENDS, *REPORTS) == [OpenBarrier(RUN)]
 
 
-def test_an_older_snapshot_does_not_take_back_what_messages_told() -> None:
+def test_an_older_snapshot_takes_back_what_messages_told_until_the_next_one() -> None:
     barriers = Barriers()
     nothing = {table: {0: Volume()} for table in TABLES}
     others = [report for report in REPORTS if report.stage != "join_users"]
     feed(barriers, *ENDS, *others)
     older = snapshot({"stores": EXPECTED["stores"]}, nothing, pending=5, state=RunState.OPEN)
     assert barriers.handle(older) == []
-    assert barriers.handle(worker_end("join_users", 1, 10)) == [OpenBarrier(RUN)]
+    assert barriers.handle(worker_end("join_users", 1, 10)) == []
+    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
 
 
 def test_a_snapshot_is_right_about_the_rows_of_as_many_chunks() -> None:

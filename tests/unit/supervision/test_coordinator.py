@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,24 +25,18 @@ from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, open_registry
 from kopitiam.supervision import coordinator
+from kopitiam.supervision.actions import Action, read_actions
 from kopitiam.supervision.coordinator import (
     FORWARD_AGAIN_SECONDS,
     RECONCILE_SECONDS,
     Coordination,
     Coordinator,
 )
+from waiting import PATIENCE_SECONDS, eventually
 
 SHARDS, CHUNKS, ROWS = 2, 3, 10  # chunks of each table, rows of each chunk
-SOON_SECONDS = 5.0  # as long as a test waits for what comes at once
 FOR_LONG = 1e9
 NOBODYS = "0" * 24
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Clock:
@@ -61,7 +54,8 @@ class Fleet:
     def __init__(self, path) -> None:
         self.clock, self.bus = Clock(), MemoryBus()
         self.can_hear_clients = True
-        self.registry = open_registry("sqlite", path, self.clock)
+        self.registry_ahead = 0.0  # seconds, of the leader's own clock
+        self.registry = open_registry("sqlite", path, lambda: self.clock() + self.registry_ahead)
         self.leader = self.elect("monitor-1")
         self._forwarded: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -69,13 +63,12 @@ class Fleet:
         self.bus.listen(self._ended.put)
 
     def elect(self, monitor: str) -> Coordinator:
-        self.fence = Fence("leader", self.registry.enlist("leader", monitor, FOR_LONG))
+        self.fence = Fence("leader", self.registry.enlist("leader", monitor, FOR_LONG), monitor)
         return Coordinator(
             self.registry,
             self.bus,
             self.fence,
             can_hear_clients=lambda: self.can_hear_clients,
-            now=self.clock,
             steady=self.clock,
         )
 
@@ -118,10 +111,10 @@ class Fleet:
         return self.registry.get_run(run).state
 
     def forwarded(self) -> Message:
-        return self._forwarded.get(timeout=SOON_SECONDS)
+        return self._forwarded.get(timeout=PATIENCE_SECONDS)
 
     def ended(self) -> Message:
-        return self._ended.get(timeout=SOON_SECONDS)
+        return self._ended.get(timeout=PATIENCE_SECONDS)
 
     def is_quiet(self) -> bool:
         """Nothing more has been said: what is said to itself comes after all that was said before."""
@@ -157,11 +150,11 @@ class Fleet:
         running = threading.Thread(target=self.leader.run)
         running.start()
         try:
-            assert first.wait(SOON_SECONDS)
+            assert first.wait(PATIENCE_SECONDS)
             yield looks
         finally:
             self.leader.stop()
-            running.join(SOON_SECONDS)
+            running.join(PATIENCE_SECONDS)
         assert not running.is_alive()
 
 
@@ -202,6 +195,21 @@ def test_with_all_messages_lost_a_look_at_the_registry_finds_the_run(fleet):
         RunState.FINAL,
         RunState.SEALED,
     ]
+
+
+def test_a_leader_logs_each_barrier_and_each_end_with_its_epoch(fleet, caplog):
+    whole, lost, wrong = fleet.upload(), fleet.upload(is_sealed=False, lease_seconds=5), fleet.upload()
+    fleet.process(doubled=1)  # of the last one
+    fleet.leader.reconcile()
+    fleet.clock.now += 5
+    fleet.leader.reconcile()
+    assert sorted(read_actions(caplog.text)) == sorted(
+        [
+            Action(fleet.fence.epoch, "opens barrier of", whole),
+            Action(fleet.fence.epoch, "force-ends", lost),
+            Action(fleet.fence.epoch, "fails", wrong),
+        ]
+    )
 
 
 def test_a_final_run_that_nobody_finishes_is_forwarded_again(fleet):
@@ -263,20 +271,81 @@ def test_a_run_whose_figures_cannot_be_right_fails_with_them(fleet, wrong, figur
     assert fleet.is_quiet()
 
 
-def test_a_message_of_more_than_was_expected_fails_the_run_at_once(fleet):
-    with fleet.led():
+def test_a_run_of_which_more_was_counted_than_expected_fails_on_the_message_at_once(fleet):
+    with fleet.led() as looks:
         run = fleet.upload()
-        fleet.bus.publish(
-            end_topic("users"), TableEnd(run=run, table="users", shards={0: (2, 20), 1: (1, 10)})
-        )
-        too_many = WorkerStats(run=run, stage="join_users", shard=1, expected=1, processed=2, rows=20)
-        fleet.bus.publish(progress_topic("join_users", 1), too_many)
+        fleet.process(doubled=1)
+        fleet.tell(run)
         told = fleet.ended()
+        assert len(looks) == 1, "it was the message"
     assert told.runs == (run,)
-    assert (
-        "join_users, shard 1: expected 1 chunk with 10 rows, processed 2 chunks with 20 rows" in told.reason
-    )
-    assert fleet.registry.get_run(run).error == told.reason
+    assert "shard 1: expected 1 chunk with 10 rows, processed 2 chunks with 20 rows" in told.reason
+    assert (fleet.state(run), fleet.registry.get_run(run).error) == (RunState.FAILED, told.reason)
+
+
+def test_forged_messages_neither_open_a_barrier_nor_fail_a_run(fleet):
+    """All is said to be processed, and then too much, while every chunk is still pending in the registry."""
+    run = fleet.upload()
+    account = fleet.registry.account(run)
+    with fleet.led():
+        for message in (
+            *ends_of(account.expected, run),
+            *reports_of(account.expected, account.expected, run),
+        ):
+            topic = end_topic(message.table) if isinstance(message, TableEnd) else _topic(message)
+            fleet.bus.publish(topic, message)
+        too_many = WorkerStats(run=run, stage="join_users", shard=1, expected=1, processed=2, rows=20)
+        fleet.bus.publish(_topic(too_many), too_many)
+        fleet.bus.publish(end_topic("users"), TableEnd(run=run, table="users", shards={0: (9, 9)}))
+        other = fleet.upload()  # whose messages come after those
+        fleet.process()
+        fleet.tell(other)
+        assert fleet.forwarded().run == other
+    assert fleet.state(run) is RunState.SEALED
+    fleet.elect("monitor-2").reconcile()
+    assert {fleet.forwarded().run for _ in range(2)} == {run, other}
+
+
+@pytest.mark.parametrize("seconds", [5, 30, 61, 3600])
+@pytest.mark.parametrize("direction", [1, -1], ids=["forward", "back"])
+def test_a_registry_whose_clock_is_set_ends_no_run_whose_client_lives(fleet, seconds, direction):
+    sending, silent = (fleet.upload(is_sealed=False, lease_seconds=60) for _ in range(2))
+    fleet.leader.reconcile()
+    fleet.clock.now += RECONCILE_SECONDS
+    fleet.leader.reconcile()
+    fleet.registry_ahead = direction * seconds
+    for passed in range(0, 58, 2):
+        fleet.leader.reconcile()
+        fleet.clock.now += RECONCILE_SECONDS
+        if passed % 20 == 0:
+            fleet.registry.renew_lease(sending, 60)
+    assert {fleet.state(run) for run in (sending, silent)} == {RunState.OPEN}
+    if direction > 0:  # set back, the lease that was given before lasts longer
+        for _ in range(5):
+            fleet.clock.now += RECONCILE_SECONDS
+            fleet.leader.reconcile()
+        assert (fleet.state(sending), fleet.state(silent)) == (RunState.OPEN, RunState.ENDED)
+
+
+def test_a_clock_that_is_set_between_the_look_and_the_verdict_ends_no_run(fleet, monkeypatch):
+    run = fleet.upload(is_sealed=False, lease_seconds=60)
+    fleet.leader.reconcile()
+    expired_runs = fleet.registry.expired_runs
+
+    def jumping():
+        fleet.registry_ahead = 3600
+        return expired_runs()
+
+    monkeypatch.setattr(fleet.registry, "expired_runs", jumping)
+    fleet.clock.now += RECONCILE_SECONDS
+    fleet.leader.reconcile()
+    fleet.clock.now += RECONCILE_SECONDS
+    fleet.leader.reconcile()
+    assert fleet.state(run) is RunState.OPEN
+
+
+def _topic(report):
+    return progress_topic(report.stage, report.shard)
 
 
 def test_a_leader_that_was_superseded_stops_without_effect(fleet):
@@ -299,7 +368,7 @@ def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
     fleet.elect("monitor-2")
     coordination = Coordination(fleet.registry, fleet.bus, old)
     coordination.start()
-    assert coordination.is_stale.wait(SOON_SECONDS)
+    assert coordination.is_stale.wait(PATIENCE_SECONDS)
     coordination.stop()
 
 
@@ -442,7 +511,7 @@ def test_a_leader_elected_while_the_bus_is_away_opens_barriers_and_listens_later
         can_hear_again()
         fleet.clock.now += RECONCILE_SECONDS
         fleet.leader._inbox.put(None)  # wakes it
-        wait_for(lambda: len(looks) > 1)
+        eventually(lambda: len(looks) > 1)
         second = fleet.upload()
         fleet.process()
         fleet.tell(second)

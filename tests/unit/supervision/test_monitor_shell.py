@@ -14,13 +14,15 @@ from typing import Any
 
 import psutil
 import pytest
-from monitor_world import BEAT, NODES, PATIENCE_SECONDS, TIMEOUT, Clock, World, until
+from monitor_world import BEAT, NODES, TIMEOUT, Clock, World
+from sqlalchemy import update
 
 from kopitiam.contracts.config import MonitorSection, NodesSection
-from kopitiam.contracts.errors import ConfigError, RegistryUnavailable, StaleEpoch
+from kopitiam.contracts.errors import ConfigError, KopitiamError, RegistryUnavailable
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
     HEARTBEAT_TOPIC,
+    Answer,
     Coordinator,
     Election,
     Heartbeat,
@@ -28,11 +30,14 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.registry import Fence, Registry
+from kopitiam.registry.schema import leases
 from kopitiam.supervision import leadership, membership
+from kopitiam.supervision.actions import Action, read_actions
 from kopitiam.supervision.membership import Membership, Place
 from kopitiam.supervision.monitor import LEASE
 from kopitiam.supervision.reviver import Reviver
 from kopitiam.supervision.services import ServiceWatch, Whereabouts
+from waiting import PATIENCE_SECONDS, eventually
 
 EVERYBODY = tuple(NODES.kinds)
 OTHERS = ("monitor-2", "monitor-3")
@@ -52,7 +57,7 @@ def test_a_monitor_that_is_alone_leads(world: World) -> None:
     world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), EVERYBODY)
     world.pass_time(2, EVERYBODY)
     assert [node.name for node in world.nodes().values() if node.leader] == ["monitor-1"]
-    assert world.registry.holds(LEASE, 1)
+    assert world.holds(LEASE, 1)
 
 
 def test_a_higher_one_takes_over_and_the_lower_one_stays_quiet(world: World) -> None:
@@ -109,7 +114,7 @@ def test_when_the_leader_says_goodbye_the_next_one_leads_without_waiting(world: 
     world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
     world.pass_time(2, EVERYBODY)
     world.stop("monitor-3")
-    assert not world.registry.holds(LEASE, 1)
+    assert not world.holds(LEASE, 1)
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
     world.pass_time(TIMEOUT / 2, tuple(name for name in EVERYBODY if name != "monitor-3"))
     assert world.leader() == ("monitor-2", 2)
@@ -153,20 +158,23 @@ def test_when_nobody_hears_anybody_the_lead_stays_where_it_is(world: World) -> N
     world.pass_time(2 * TIMEOUT, EVERYBODY)
     said = {(message.sender, message.epoch) for message in world.heard if isinstance(message, Coordinator)}
     assert said == {(3, 1)}
-    assert world.registry.holds(LEASE, 1)
+    assert world.holds(LEASE, 1)
     assert world.revived == []
 
 
 # -- what the leader decides
 
 
-def test_a_dead_node_is_revived_once_and_shown_as_dead(world: World) -> None:
+def test_a_dead_node_is_revived_once_and_shown_as_dead(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
     world.start("monitor-3")
     world.pass_time_until(world.leader, EVERYBODY)
     world.pass_time(2, EVERYBODY)
     world.pass_time(TIMEOUT + 2, alive)
     assert world.revived == ["pipeline-1"]
+    assert list(read_actions(caplog.text)) == [Action(1, "revives", "pipeline-1")]
     assert {name: node.state for name, node in world.nodes().items()} == {
         name: "alive" if name in alive else "dead" for name in EVERYBODY
     }
@@ -208,7 +216,7 @@ def test_a_leader_that_is_overtaken_between_looking_and_deciding_revives_nobody(
     world.pass_time_until(lambda: "pipeline-1" in world.nodes(), ("monitor-1",))
     registry.at = world.nodes()["pipeline-1"].since + TIMEOUT
     world.pass_time(3 * TIMEOUT, ("monitor-1",))
-    assert world.registry.holds(LEASE, 2)
+    assert world.holds(LEASE, 2)
     assert world.revived == []
     assert {node.state for node in world.nodes().values()} <= {"starting", "alive"}
 
@@ -225,9 +233,101 @@ def test_a_node_that_says_goodbye_is_not_revived(world: World) -> None:
     world.start("monitor-3")
     world.pass_time_until(world.leader, EVERYBODY)
     world.pass_time(2, EVERYBODY)
-    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
+    world.leave("gateway-1")
     world.pass_time(3 * TIMEOUT, tuple(name for name in EVERYBODY if name != "gateway-1"))
     assert (world.revived, world.nodes()["gateway-1"].state) == ([], "stopped")
+
+
+def test_a_forged_goodbye_stops_nobody_and_the_node_is_still_revived_when_it_dies(world: World) -> None:
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
+    world.pass_time(1, EVERYBODY)
+    assert world.nodes()["gateway-1"].state == "alive"
+    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
+    world.pass_time(TIMEOUT + 1, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    assert world.revived == ["gateway-1"]
+
+
+def test_forged_heartbeats_of_a_dead_node_put_its_revival_off_by_two_timeouts_at_most(world: World) -> None:
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    others = tuple(name for name in EVERYBODY if name != "gateway-1")
+    world.pass_time(2 * TIMEOUT, EVERYBODY)
+    world.registry.renew("gateway-1", "a life of gateway-1", 1, TIMEOUT)  # its last one
+    for _ in range(int(4 * TIMEOUT) + 1):
+        world.forge_beat("gateway-1", 1)
+        world.pass_time(1, others)
+    assert "gateway-1" in world.revived
+
+
+@pytest.mark.parametrize("epoch", [2, 2**62])
+def test_a_forged_heartbeat_of_a_later_life_does_not_make_the_real_one_unheard(
+    world: World, epoch: int
+) -> None:
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    for _ in range(int(2 * TIMEOUT)):
+        world.forge_beat("gateway-1", epoch)
+        world.pass_time(1, EVERYBODY)
+    assert (world.revived, world.nodes()["gateway-1"].state, world.nodes()["gateway-1"].epoch) == (
+        [],
+        "alive",
+        1,
+    )
+
+
+@pytest.mark.parametrize("sender", [1, 2, 3])
+def test_forged_claims_to_lead_depose_nobody(world: World, sender: int) -> None:
+    for name in OTHERS:
+        world.start(name)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.forget_heard()
+    for epoch in (1, 2, 2**62):
+        world.bus.publish(ELECTION_TOPIC, Coordinator(sender=sender, epoch=epoch))
+    world.pass_time(3, EVERYBODY)
+    assert world.holds(LEASE, 1)
+    assert [message for message in world.heard if isinstance(message, Election)] == []
+    assert world.nodes()["monitor-3"].leader
+
+
+def test_forged_answers_do_not_keep_the_fleet_without_a_leader(world: World) -> None:
+    world.start("monitor-1")
+
+    def answered() -> bool:
+        world.bus.publish(ELECTION_TOPIC, Answer(sender=3, to=1))
+        return world.leader() == ("monitor-1", 1)
+
+    world.pass_time_until(answered, EVERYBODY)
+
+
+def test_forged_goodbyes_of_the_leader_start_no_election(world: World) -> None:
+    for name in OTHERS:
+        world.start(name)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.forget_heard()
+    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
+    world.pass_time(3, EVERYBODY)
+    assert [message for message in world.heard if isinstance(message, Election)] == []
+
+
+def test_after_the_registry_was_restored_the_lives_of_its_smaller_epochs_are_heard(world: World) -> None:
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.beat("gateway-1", epoch=5)
+    world.pass_time(2, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    assert world.nodes()["gateway-1"].epoch == 5
+    with world.registry._engine.begin() as connection:
+        connection.execute(
+            update(leases).where(leases.c.name == "gateway-1").values(epoch=1, holder="restored")
+        )
+    world.forge_beat("gateway-1", 5)
+    world.pass_time(2 * TIMEOUT, EVERYBODY)
+    assert world.revived == []
 
 
 def test_the_goodbye_of_one_that_was_replaced_is_not_its_successors(world: World) -> None:
@@ -267,6 +367,7 @@ def test_a_goodbye_that_was_lost_is_found_in_the_registry(world: World) -> None:
     alive = tuple(name for name in EVERYBODY if name not in ("gateway-1", "pipeline-1"))
     world.start("monitor-3")
     world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
     world.beat("pipeline-1", epoch=2)
     world.pass_time(2, alive)
     known = world.nodes()
@@ -277,6 +378,20 @@ def test_a_goodbye_that_was_lost_is_found_in_the_registry(world: World) -> None:
     assert (world.nodes()["gateway-1"].state, world.nodes()["pipeline-1"].state) == ("stopped", "dead")
     world.pass_time(2, EVERYBODY)
     assert world.nodes()["gateway-1"].state == "alive", "heartbeats prove that it is there"
+
+
+def test_heartbeats_outweigh_a_goodbye_of_a_node_that_the_leader_had_never_heard(world: World) -> None:
+    without_gateway = tuple(name for name in EVERYBODY if name != "gateway-1")
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, without_gateway)
+    world.pass_time(1, without_gateway)
+    world.registry.report_node(replace(world.nodes()["gateway-1"], pid=100, state="stopped", epoch=1))
+    world.pass_time(TIMEOUT + 2, without_gateway)
+    assert (world.nodes()["gateway-1"].state, world.revived) == ("stopped", [])
+    world.pass_time(2, EVERYBODY)
+    assert world.nodes()["gateway-1"].state == "alive"
+    world.pass_time(2, EVERYBODY)
+    assert world.nodes()["gateway-1"].state == "alive"
 
 
 def test_who_was_given_up_stays_so_for_a_new_leader_until_it_is_heard_of(world: World) -> None:
@@ -359,10 +474,10 @@ def test_while_a_gateway_is_dead_its_clients_cannot_be_heard(
     assert not clients.can_be_heard()
     world.pass_time(2, both)
     assert clients.can_be_heard()
-    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-2", epoch=1))
+    world.leave("gateway-2")
     world.pass_time(2 * TIMEOUT, EVERYBODY)
     assert clients.can_be_heard(), "one that left is not waited for"
-    world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
+    world.leave("gateway-1")
     world.pass_time(2, tuple(name for name in EVERYBODY if name != "gateway-1"))
     assert not clients.can_be_heard(), "nobody is left to hear them"
 
@@ -387,7 +502,7 @@ class Lives:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.lost: list[StaleEpoch] = []
+        self.lost: list[KopitiamError] = []
 
     def join(self, registry: Any = None) -> Membership:
         pace = MonitorSection(heartbeat_seconds=0.01, timeout_seconds=TIMEOUT)
@@ -407,14 +522,14 @@ def lives(world: World) -> Lives:
 def test_a_member_beats_keeps_its_lease_and_says_goodbye(world: World, lives: Lives) -> None:
     member = lives.join()
     member.start("http://here")
-    until(lambda: lives.beats() > 2)
+    eventually(lambda: lives.beats() > 2)
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].url) == ("alive", "http://here")
     world.clock.now += TIMEOUT + 1
-    until(lambda: world.registry.holds("pipeline-1", 1))
+    eventually(lambda: world.holds("pipeline-1", 1))
     member.leave()
-    until(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
+    eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
     assert world.nodes()["pipeline-1"].state == "stopped"
-    assert not world.registry.holds("pipeline-1", 1)
+    assert not world.holds("pipeline-1", 1)
     assert lives.lost == []
 
 
@@ -425,10 +540,11 @@ def test_a_member_whose_place_was_taken_is_told_once_and_leaves_without_a_word(
     old.start()
     new = lives.join()
     new.start()
-    until(lambda: lives.lost)
-    until(lambda: lives.beats(epoch=2) > 20)  # by then those of the old life that were on the way are there
-    beats = lives.beats(epoch=1)
-    until(lambda: lives.beats(epoch=2) > 40)
+    eventually(lambda: lives.lost)
+    eventually(lambda: not any(thread.is_alive() for thread in old._threads))
+    world.bus.await_delivery()
+    beats, before = lives.beats(epoch=1), lives.beats(epoch=2)
+    eventually(lambda: lives.beats(epoch=2) > before + 20)
     old.leave()
     assert [str(error) for error in lives.lost] == [
         "pipeline-1: another process has taken its place; epoch 1 is over"
@@ -436,8 +552,46 @@ def test_a_member_whose_place_was_taken_is_told_once_and_leaves_without_a_word(
     assert lives.beats(epoch=1) == beats
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].epoch) == ("alive", 2)
     new.leave()
-    until(lambda: [message for message in world.heard if isinstance(message, Stopped)])
+    eventually(lambda: [message for message in world.heard if isinstance(message, Stopped)])
     assert [message.epoch for message in world.heard if isinstance(message, Stopped)] == [2]
+
+
+def test_a_member_whose_work_answers_no_more_is_silent_and_leaves_to_be_revived(
+    world: World, lives: Lives
+) -> None:
+    reasons: list[str] = []
+    member = lives.join()
+    member.start(vouch=lambda: reasons[0] if reasons else None)
+    eventually(lambda: lives.beats() > 2)
+    reasons.append("Spark's process has answered nothing for 20 s")
+    eventually(lambda: lives.lost)
+    for thread in member._threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+    assert [str(error) for error in lives.lost] == [f"pipeline-1: {reasons[0]}"]
+    member.fall()
+    assert not [message for message in world.heard if isinstance(message, Stopped)]
+    assert world.nodes()["pipeline-1"].state == "alive"  # nobody has said otherwise: the monitors will
+
+
+def test_a_monitor_vouches_while_its_loop_goes_round(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.start("monitor-3")
+    monitor = world._monitors["monitor-3"]._monitor
+    world.pass_time(2)
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        stands.set()
+        goes_on.wait(PATIENCE_SECONDS)
+
+    monitor._inbox.put(stand_still)
+    assert stands.wait(PATIENCE_SECONDS)
+    assert monitor.vouch() is None
+    world.clock.now += 6 * TIMEOUT + 1
+    assert monitor.vouch() == "the loop that decides has stood still for 36 s"
+    goes_on.set()
+    world.pass_time(1)
+    assert monitor.vouch() is None
 
 
 class Away:
@@ -456,7 +610,7 @@ class Away:
 def test_a_member_whose_registry_is_away_still_beats(world: World, lives: Lives) -> None:
     member = lives.join(Away(world.registry))
     member.start()
-    until(lambda: lives.beats() > 5)
+    eventually(lambda: lives.beats() > 5)
     member.leave()
     assert lives.lost == []
 
@@ -475,7 +629,7 @@ def test_a_member_survives_what_nobody_expected(
 
     monkeypatch.setattr(world.bus, "publish", stumble)
     member.start()
-    until(lambda: lives.beats() > 2)
+    eventually(lambda: lives.beats() > 2)
     member.leave()
     assert (len(failures), lives.lost) == (3, [])
 
@@ -483,21 +637,22 @@ def test_a_member_survives_what_nobody_expected(
 def test_a_member_does_not_wait_for_ever_to_say_goodbye(
     world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_back, called = threading.Event(), threading.Event()
+    is_back, called, has_returned = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*_: Any) -> None:
         called.set()
         is_back.wait(PATIENCE_SECONDS)
+        has_returned.set()
 
     member = lives.join()
     member.start()
     monkeypatch.setattr(membership, "_LEAVING_SECONDS", 0.05)
     monkeypatch.setattr(world.registry, "report_node", hang)
     member.leave()
-    assert called.is_set()
-    assert not is_back.is_set()
+    assert not has_returned.is_set()
+    eventually(called.is_set)
     is_back.set()
-    until(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
+    eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
 
 
 # -- the command that revives
@@ -538,7 +693,7 @@ def test_whatever_becomes_of_the_command_its_end_is_told(
     reviver = Reviver(command, None, done.append)
     with caplog.at_level(logging.ERROR):
         reviver.revive("monitor-1")
-        until(lambda: done)
+        eventually(lambda: done)
     reviver.close()
     assert done == ["monitor-1"]
     assert len(caplog.messages) == (complaint is not None)
@@ -553,9 +708,9 @@ def test_a_node_is_not_revived_twice_at_once(tmp_path: Path) -> None:
     )
     for node in ("one", "one", "other", "one"):
         reviver.revive(node)
-    until(lambda: begun.exists() and len(begun.read_text().split()) == 2)
+    eventually(lambda: begun.exists() and len(begun.read_text().split()) == 2)
     gate.touch()
-    until(lambda: len(done) == 2)
+    eventually(lambda: len(done) == 2)
     assert sorted(done) == sorted(begun.read_text().split()) == ["one", "other"]
     reviver.close()
 
@@ -569,9 +724,9 @@ def test_commands_that_still_run_are_ended_with_the_monitor(
         f"sh -c 'trap \"\" TERM; echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 1000'", None, done.append
     )
     reviver.revive("monitor-1")
-    until(mark.exists)
+    eventually(mark.exists)
     reviver.close()
-    until(lambda: done == ["monitor-1"])
+    eventually(lambda: done == ["monitor-1"])
     assert not psutil.pid_exists(int(mark.read_text()))
     reviver.revive("monitor-2")
     assert done == ["monitor-1"]

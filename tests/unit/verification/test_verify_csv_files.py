@@ -10,7 +10,8 @@ from kopitiam.verification.rows import RowCount, load_tables
 
 def store_names(folder):
     with load_tables(folder) as tables:
-        return [name for (name,) in tables.database.sql("SELECT name FROM stores ORDER BY store").fetchall()]
+        names = tables.database.sql("SELECT store_name FROM stores ORDER BY store_id").fetchall()
+        return [name for (name,) in names]
 
 
 def write_stores(shop, content):
@@ -60,11 +61,11 @@ def test_csv_dialects_are_read_as_meant(shop, content, names):
 
 
 def test_quoted_newlines_that_look_like_rows_do_not_become_rows(shop):
-    poem = "\n".join(f"{line},fake" for line in range(3000))
-    rows = "".join(f'{store},"{poem}"\n' for store in range(600))
+    poem = "\n".join(f"{line},fake" for line in range(100))
+    rows = "".join(f'{store},"{poem}"\n' for store in range(20_000))
     folder = write_stores(shop, f"store_id,store_name\n{rows}".encode())
     with load_tables(folder) as tables:
-        assert tables.counts["stores"] == RowCount(600, 0)
+        assert tables.counts["stores"] == RowCount(20_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +103,12 @@ def test_a_table_in_two_folders_is_refused(shop):
     folder.joinpath("5.users").mkdir()
     with pytest.raises(InputError, match="users is there twice"):
         expected_answers(folder, Questions())
+
+
+def test_texts_count_up_to_1024_characters_and_long_rows_can_be_read(shop):
+    names = ["\U0001f375" * 1024, "\U0001f375" * 1025, "x" * 3_000_000]
+    for quote in ("", '"'):
+        rows = "".join(f"{store},{quote}{name}{quote}\n" for store, name in enumerate(names))
+        folder = write_stores(shop, f"store_id,store_name\n{rows}".encode())
+        with load_tables(folder) as tables:
+            assert tables.counts["stores"] == RowCount(1, 2)

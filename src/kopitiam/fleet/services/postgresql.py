@@ -20,6 +20,7 @@ from kopitiam.fleet.records import read_record
 from kopitiam.fleet.services.addresses import answer_of, kept_url, port_of, read_url, require_url
 from kopitiam.fleet.services.postgresql_binaries import find_binaries
 from kopitiam.fleet.services.unprivileged import Account, account_for
+from kopitiam.landing.privacy import let_pass
 
 START_SECONDS = 60.0  # recovery after a crash included
 STOP_SECONDS = 20.0
@@ -82,6 +83,10 @@ class PostgreSQL:
         binaries = find_binaries(self._data)
         account = account_for(self._data)
         url = kept_url(self._folder, _choose_url)
+        if not account.is_ourselves:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self._home.path, self._folder.parent, self._folder):
+                let_pass(folder)
         if not self._data.exists():
             self._initialize(binaries, account, urlsplit(url).password or "")
         self._lock_file.unlink(missing_ok=True)  # its number may have gone to another process
@@ -93,7 +98,6 @@ class PostgreSQL:
     def _initialize(self, binaries: Path, account: Account, password: str) -> None:
         """Under another name first: half a data folder is never taken for a whole one."""
         unfinished, password_file = self._folder / "data.new", self._folder / "password.new"
-        self._folder.chmod(0o711)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
         password_file.unlink(missing_ok=True)

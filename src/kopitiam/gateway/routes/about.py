@@ -18,7 +18,7 @@ def about(gateway: GatewayDep) -> About:
     limits = settings.gateway
     return About(
         version=version("kopitiam"),
-        needs_token=bool(limits.tokens or limits.admin_token.get_secret_value()),
+        needs_token=limits.needs_token,
         questions=settings.questions.ask().to_dict(),
         tables={name: [column.name for column in table.columns] for name, table in TABLES.items()},
         max_chunk_bytes=limits.max_chunk_bytes,

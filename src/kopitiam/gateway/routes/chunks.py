@@ -27,7 +27,7 @@ from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState, Span
 from kopitiam.gateway.announcements import tell_end
 from kopitiam.gateway.bodies import receive
-from kopitiam.gateway.context import Gateway, GatewayDep, RunDep, TablePath
+from kopitiam.gateway.context import AccountDep, Gateway, GatewayDep, RunDep, TablePath
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Ended
@@ -56,6 +56,7 @@ async def put_chunk(
     request: Request,
     gateway: GatewayDep,
     *,
+    account: AccountDep,
     file: Annotated[Text, Query(description="of CSV: the file that it was cut from")] = "",
     line: Annotated[
         int | None, Query(ge=2, lt=2**53, description="on which its first row stands there")
@@ -67,12 +68,12 @@ async def put_chunk(
     """
     _require_taking(run)
     limits = gateway.settings.gateway
-    with gateway.admission.body():
+    async with gateway.admission.body(account) as pace:
         crash_point("chunk.begun")
         path = gateway.incoming / f"{uuid.uuid4().hex}.body"
         try:
             async with gateway.keeping(run):
-                body = await receive(request, path, limits.max_chunk_bytes, limits.idle_seconds)
+                body = await receive(request, path, limits.max_chunk_bytes, pace)
                 body = replace(body, file=file, line=line)
                 stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
         finally:
@@ -94,9 +95,11 @@ def durable_chunks(run: RunDep, table: TablePath, gateway: GatewayDep) -> Durabl
 def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> Sealed:
     """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing:
     all of it as spans of numbers, and the first thousand as `missing_numbers`."""
+    crash_point("table.ending")
     ended = gateway.registry.end_table(run.run, table, end.chunks, end.rows, end.rejected)
     if not ended.sealed:
         raise _incomplete(table, ended)
+    crash_point("table.sealed")
     tell_end(gateway, run.run, table)
     return Sealed(table=table, state=gateway.registry.get_run(run.run).state.value)
 
@@ -109,7 +112,14 @@ def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> S
     responses=_REFUSALS,
 )
 async def put_rejected(
-    run: RunDep, table: TablePath, request: Request, gateway: GatewayDep, *, part: Part = 0, parts: Parts = 1
+    run: RunDep,
+    table: TablePath,
+    request: Request,
+    gateway: GatewayDep,
+    *,
+    account: AccountDep,
+    part: Part = 0,
+    parts: Parts = 1,
 ) -> None:
     """Keep the rows that the client set aside, for whoever looks at the run: CSV with a header.
 
@@ -118,11 +128,10 @@ async def put_rejected(
     _require_taking(run)
     if part >= parts:
         raise Refusal(422, "invalid", f"part {part} of {parts}: parts are counted from 0")
-    with gateway.admission.body():
+    async with gateway.admission.body(account) as pace:
         path = gateway.incoming / f"{uuid.uuid4().hex}.rejected"
         try:
-            limits = gateway.settings.gateway
-            body = await receive(request, path, MOST_REJECTED_BYTES, limits.idle_seconds)
+            body = await receive(request, path, MOST_REJECTED_BYTES, pace)
             if body.media_type != CSV:
                 raise Refusal(415, "media_type", f"want {CSV}")
             place = KEYS.rejected(run.run) / f"{table}-client-{part:05d}.csv"

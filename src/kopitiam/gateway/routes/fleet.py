@@ -2,14 +2,15 @@
 
 from dataclasses import asdict
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from kopitiam.contracts.api import Node
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway.context import CallerDep, GatewayDep, KnownDep
+from kopitiam.gateway.context import CallerDep, GatewayDep, KnownDep, identify
+from kopitiam.gateway.problems import Refusal
 
 router = APIRouter(tags=["fleet"])
 
@@ -21,18 +22,23 @@ async def healthz() -> str:
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
-def readyz(gateway: GatewayDep) -> str:
-    """Registry and landing can be written to."""
-    gateway.registry.check()
-    probe = gateway.incoming / "ready"
-    try:
-        probe.write_bytes(b"ready")
-        probe.unlink()
-    except OSError as error:
-        raise Unavailable(f"landing cannot be written to: {error.strerror}") from None
-    if gateway.storage.is_shared:
-        gateway.storage.check()
+async def readyz(request: Request, gateway: GatewayDep) -> str:
+    """200 if registry, storage and the pipeline in this process can be used, as of the last second; else 503.
+
+    Probes have no token. Where callers need one, only those who send one are told the reason.
+    """
+    reason = gateway.health.trouble or await gateway.readiness.reason()
+    if reason is not None:
+        raise Unavailable(reason if await _may_know(request, gateway) else "not ready")
     return "ready\n"
+
+
+async def _may_know(request: Request, gateway: GatewayDep) -> bool:
+    try:
+        await identify(request, gateway)
+    except Refusal:
+        return False
+    return True
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

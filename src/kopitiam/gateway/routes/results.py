@@ -20,8 +20,10 @@ from kopitiam.gateway.answers import (
     attempt_of,
     coverage_now,
     fresh_provisional,
+    open_answer,
     read_answers,
     rejected_lines,
+    require_sound,
     summary_now,
 )
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
@@ -76,12 +78,12 @@ def get_report(
     """The report: all answers, charts and the account of rows on one page that loads nothing else."""
 
     def page_of(folder: Key) -> Response:
-        with gateway.storage.open(folder / SUMMARY_FILE) as file:
+        with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
             summary = read_summary(file.read())
         if summary.coverage is not None:
             summary = replace(summary, coverage=coverage_now(gateway, run, summary.coverage))
         rejected = read_rejected(rejected_lines(gateway, run), EXAMPLES)
-        page = report(answer_files(gateway, folder), summary, run.label, rejected)
+        page = report(answer_files(gateway, run, folder), summary, run.label, rejected)
         policy = {"Content-Security-Policy": content_policy(), ATTEMPT_HEADER: attempt_of(folder)}
         return HTMLResponse(page, headers=policy | _PAGE_HEADERS)
 
@@ -129,6 +131,7 @@ def _file(gateway: Gateway, run: Run, name: str, form: str, attempt: str | None)
         key = folder / name
         if not gateway.storage.find(str(key)):
             raise FileNotFoundError(key)
+        require_sound(gateway, run, key)
         if (path := gateway.storage.path(key)) is not None:
             return FileResponse(path, media_type=_MEDIA_TYPES[form], headers=_headers(folder, name))
         return _opened(gateway, run, name, form, folder)
@@ -138,7 +141,7 @@ def _file(gateway: Gateway, run: Run, name: str, form: str, attempt: str | None)
 
 def _opened(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> Response:
     """It stays readable to its end, even if it is removed meanwhile."""
-    file = gateway.storage.open(folder / name)
+    file = open_answer(gateway, run, folder / name)
     size, opening = file.size(), b""
     content = io.BufferedReader(file)
     if form == "json" and are_provisional(run, folder):

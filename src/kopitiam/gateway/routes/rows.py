@@ -34,7 +34,7 @@ def get_charts(run: RunDep, gateway: GatewayDep, provisional: Provisional = Fals
     """What the charts of all answers are drawn from, all of one moment."""
 
     def charts(folder: Key) -> Charts:
-        answers = answer_files(gateway, folder)
+        answers = answer_files(gateway, run, folder)
         drawn = {name: chart_rows(name, answers) for name in CHARTS}
         summary = summary_now(gateway, run, folder)
         return Charts(charts=drawn, summary=summary, provisional=are_provisional(run, folder))

@@ -7,12 +7,16 @@ from sqlalchemy import Connection, Engine, text
 from kopitiam.contracts.errors import RegistryUnavailable
 from kopitiam.registry.transactions import Transactions
 
+MIGRATION_SECONDS = 600.0  # large tables are rewritten
 ONE_AT_A_TIME = 0x6B6F7069  # any number that other users of the same PostgreSQL do not lock
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Safe to call from several processes at once: one of them migrates, the others wait for it."""
-    Transactions(engine).write(lambda connection: _upgrade(connection, revision))
+    transactions = Transactions(engine)
+    # A server that hangs is told soon: only one that answers gets the time for a migration.
+    transactions.read(lambda connection: connection.scalar(text("SELECT 1")))
+    transactions.write(lambda connection: _upgrade(connection, revision), MIGRATION_SECONDS)
 
 
 def _upgrade(connection: Connection, revision: str) -> None:
@@ -21,6 +25,8 @@ def _upgrade(connection: Connection, revision: str) -> None:
     from alembic.util import CommandError  # noqa: PLC0415
 
     if connection.dialect.name == "postgresql":
+        for limit in ("statement_timeout", "lock_timeout"):
+            connection.execute(text(f"SET LOCAL {limit} = '{MIGRATION_SECONDS:.0f}s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))

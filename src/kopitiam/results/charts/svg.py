@@ -11,7 +11,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-from kopitiam.results.charts.rows import Row
+from kopitiam.results.charts.rows import MAX_BAR_LABEL, Row
 
 WIDTH = 720
 CHANNELS = frozenset({"x", "x2", "y", "yOffset", "color", "text", "tooltip"})
@@ -19,7 +19,6 @@ MARKS = frozenset({"bar", "text"})
 COLOURS = 8
 _TICKS = 5  # about
 _LETTER = 6.7  # pixels, about, of the 12 that a line is high
-_LONGEST = 34  # letters of a label
 _LINE, _GAP, _FOOT = 18, 6, 40
 _TALL, _LEFT, _RIGHT = 240.0, 64.0, WIDTH - 24.0  # of the histogram
 _TALLEST = 1.2 * WIDTH  # that still can be read when a page of paper holds it all
@@ -109,7 +108,7 @@ class _Bars:
         """Leaves room for the names on its left and for the labels on its right."""
         names = max(len(str(group)) for group in self._groups)
         labels = max(len(self._of(row, "text")) for row in self.rows)
-        left, right = (_LETTER * min(_LONGEST, longest) for longest in (names, labels))
+        left, right = (_LETTER * min(MAX_BAR_LABEL, longest) for longest in (names, labels))
         return _Scale.of(self._encoding["x"], self.rows, left + 10, WIDTH - 12 - right)
 
     def _of(self, row: Row, channel: str) -> Any:
@@ -219,7 +218,7 @@ def _said(tooltip: list[dict[str, str]], row: Row) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= MAX_BAR_LABEL else f"{text[: MAX_BAR_LABEL - 1]}…"
 
 
 def _round_step(least: float) -> float:

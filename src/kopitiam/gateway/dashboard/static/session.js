@@ -67,14 +67,16 @@ export async function patiently(work, signal) {
   }
 }
 
-/** Runs a call; a token that is refused is asked for again, then the call too. */
+/** Runs a call. A token that is refused is asked for again, unless another one was entered meanwhile; then the call is
+ *  made again. */
 export async function welcome(work, signal) {
   for (;;) {
+    const used = token();
     try {
       return await work();
     } catch (error) {
       if (signal?.aborted || !(error instanceof Refused && error.status === 401)) throw error;
-      await signIn("That token is not known here. Perhaps a character is missing?");
+      if (token() === used) await signIn("That token is not known here. Perhaps a character is missing?");
     }
   }
 }

@@ -14,7 +14,7 @@ export async function headerOf(file) {
       if (isOpen(data)) throw new Error("a quote is opened in the header and not closed");
       return data;
     }
-    if (size > 1 << 24) throw new Error("no line ends here: this is not a CSV file");
+    if (size >= 1 << 22) throw new Error("no line ends here: this is not a CSV file");
   }
 }
 

@@ -8,13 +8,14 @@ const ALIVE_SECONDS = 20;
 const MOST_REMEMBERED = 20;
 const PACE_SECONDS = 10;
 const [LONGEST_BEAT, BEATS_PER_LEASE] = [15, 4];
+const LONGEST_ROW_BYTES = 4 << 20; // as for the gateway; a longer row is never held in memory
 const running = new Map(); // run → what is known of its upload
 let beatSeconds = LONGEST_BEAT;
 
 /** Bounds of a body; kept with the upload, because other bounds would be other cuts. */
 export function boundsFor(about) {
-  const longest = Math.floor(about.max_chunk_bytes * 0.9);
-  return { bytes: Math.min(4 << 20, longest), rows: Math.min(131_072, about.max_chunk_rows), longest };
+  const longest = Math.min(LONGEST_ROW_BYTES, Math.floor(about.max_chunk_bytes * 0.9));
+  return { bytes: longest, rows: Math.min(131_072, about.max_chunk_rows), longest };
 }
 
 export const uploadOf = (run) => running.get(run) ?? null;

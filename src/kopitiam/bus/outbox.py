@@ -1,0 +1,78 @@
+"""Messages sent by a thread of their own, so that a bus that is away holds up nobody who has work to do."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from kopitiam.contracts.errors import Unavailable
+
+K = TypeVar("K")
+V = TypeVar("V")
+MOST = 1_000
+_CLOSING_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Outbox(Generic[K, V]):
+    """Keeps one entry for each key until `send` has taken it: what is put under a key that waits is merged
+    with it. Beyond `most` entries the oldest is dropped. For messages that reconciliation makes up for."""
+
+    def __init__(
+        self,
+        name: str,
+        send: Callable[[K, V], None],
+        merge: Callable[[V, V], V] = lambda _, new: new,
+        most: int = MOST,
+    ) -> None:
+        """`send` is called on the outbox's thread, which begins with the first entry."""
+        self._name = name
+        self._send = send
+        self._merge = merge
+        self._most = most
+        self._entries: dict[K, V] = {}
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, key: K, value: V) -> None:
+        """Returns at once, whatever the bus does. After `close` nothing is taken."""
+        with self._changed:
+            if self._is_closed:
+                return
+            before = self._entries.get(key)
+            self._entries[key] = value if before is None else self._merge(before, value)
+            if len(self._entries) > self._most:
+                del self._entries[next(iter(self._entries))]
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self, seconds: float = _CLOSING_SECONDS) -> None:
+        """Sends what waits, as far as that is done within this time; the rest is dropped."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        with self._changed:
+            self._entries.clear()
+
+    def _run(self) -> None:
+        while (entry := self._next()) is not None:
+            try:
+                self._send(*entry)
+            except Unavailable as error:
+                _log.warning("%s: %s", self._name, error)
+            except Exception:
+                _log.exception("%s", self._name)
+
+    def _next(self) -> tuple[K, V] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._entries or self._is_closed)
+            if not self._entries:
+                return None
+            key = next(iter(self._entries))
+            return key, self._entries.pop(key)

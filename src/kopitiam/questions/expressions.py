@@ -1,0 +1,182 @@
+"""Expressions as typed trees. Every node knows its kind; a tree that exists is well typed.
+
+Rows have columns, literals, functions of time, arithmetic, comparisons and conditions. Measures add
+aggregates, and `Ratio` divides two of them at the very end. How the trees are read from text is in
+`parsing`; compilers for an engine walk the trees.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from datetime import date, datetime
+from typing import Literal as OneOf
+
+from kopitiam.contracts.tables import Kind
+
+ADDABLE = frozenset({Kind.COUNT, Kind.MONEY})
+Function = OneOf[
+    "year",
+    "quarter",
+    "month",
+    "day",
+    "dayofweek",
+    "hour",
+    "minute",
+    "date",
+    "year_month",
+    "year_half",
+    "year_quarter",
+    "iso_week",
+]
+Operator = OneOf["+", "-", "*"]
+Relation = OneOf["=", "<>", "<", "<=", ">", ">="]
+Aggregation = OneOf["sum", "count", "count_distinct", "min", "max"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the fact, or an attribute: a column of a table that the fact refers to."""
+
+    table: str
+    name: str
+    kind: Kind
+    reference: str = ""  # of an attribute: the fact's column that holds the table's id
+
+    @property
+    def is_attribute(self) -> bool:
+        return bool(self.reference)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Money is in ten-thousandths, as everywhere."""
+
+    value: int | str | bool | date | datetime
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of an instant or a date. Texts such as `2024-01` sort as the time does."""
+
+    function: Function
+    argument: "Expression"
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class AsMoney:
+    """A count as money: the same number in ten-thousandths."""
+
+    argument: "Expression"
+    kind: Kind = Kind.MONEY
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    operator: Operator
+    left: "Expression"
+    right: "Expression"
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Comparison:
+    relation: Relation
+    left: "Expression"
+    right: "Expression"
+    kind: Kind = Kind.BOOLEAN
+
+
+@dataclass(frozen=True)
+class Junction:
+    word: OneOf["and", "or"]
+    left: "Expression"
+    right: "Expression"
+    kind: Kind = Kind.BOOLEAN
+
+
+@dataclass(frozen=True)
+class Negation:
+    argument: "Expression"
+    kind: Kind = Kind.BOOLEAN
+
+
+@dataclass(frozen=True)
+class IsNull:
+    argument: "Expression"
+    kind: Kind = Kind.BOOLEAN
+
+
+@dataclass(frozen=True)
+class In:
+    argument: "Expression"
+    values: tuple[Constant, ...]
+    kind: Kind = Kind.BOOLEAN
+
+
+@dataclass(frozen=True)
+class Case:
+    """The first branch whose condition holds; null where none does and there is no default."""
+
+    branches: tuple[tuple["Expression", "Expression"], ...]
+    default: "Expression | None"
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate over rows. `count` without an argument counts rows."""
+
+    aggregation: Aggregation
+    argument: "Expression | None"
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Of two exact figures, rounded half up to four decimals at the very end; null where the right is 0."""
+
+    left: "Expression"
+    right: "Expression"
+    kind: Kind
+
+
+Expression = (
+    Column
+    | Constant
+    | Call
+    | AsMoney
+    | Arithmetic
+    | Comparison
+    | Junction
+    | Negation
+    | IsNull
+    | In
+    | Case
+    | Aggregate
+    | Ratio
+)
+
+
+def nodes(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything below it."""
+    yield expression
+    for field in fields(expression):
+        yield from _below(getattr(expression, field.name))
+
+
+def _below(value: object) -> Iterator[Expression]:
+    if isinstance(value, Expression):
+        yield from nodes(value)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _below(part)
+
+
+def columns_in(expression: Expression) -> tuple[Column, ...]:
+    """In the order in which they stand, each once."""
+    return tuple(dict.fromkeys(node for node in nodes(expression) if isinstance(node, Column)))
+
+
+def aggregates_in(expression: Expression) -> tuple[Aggregate, ...]:
+    return tuple(dict.fromkeys(node for node in nodes(expression) if isinstance(node, Aggregate)))

@@ -1,0 +1,319 @@
+"""Rows of the profile `wild`: every cell is valid, and nothing else about them can be relied on.
+
+Amounts are bounded so that no sum, of any rows in any order, leaves a signed 64-bit integer: at the largest
+scale, 290 million items of at most 10^6 add up to 2.9 * 10^18 ten-thousandths, and the few amounts at the
+bounds of the normal form to 2 * 10^18 more.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from kopitiam.contracts.money import DIGITS, UNITS
+from kopitiam.synthetic import spelling
+from kopitiam.synthetic.chain import PAYMENT_METHODS, VOUCHERS, count
+from kopitiam.synthetic.hours import DAY, HOUR, month_start
+from kopitiam.synthetic.shapes import (
+    Customers,
+    Ids,
+    Instants,
+    Order,
+    Quantities,
+    Spread,
+    Texts,
+    Unmatched,
+    WildShape,
+)
+from kopitiam.synthetic.volumes import FIRST_MONTH, FIRST_YEAR, MONTHS, Month
+from kopitiam.synthetic.wild_texts import transaction_id, wild_name
+from kopitiam.synthetic.writer import Written, write_month, write_text
+
+LARGEST_ID = 10 ** (DIGITS - 1) - 1
+LARGEST_COUNT = 10 ** (DIGITS - 1) - 1
+LARGEST_UNITS = 10**DIGITS - 1
+ONLY_MONTH = 2024 * 12 + 2 - 1 - (FIRST_YEAR * 12 + FIRST_MONTH - 1)  # February 2024, a leap month
+
+EDGE_CLOCKS = (0, 6 * HOUR - 1, 6 * HOUR, 6 * HOUR + 1, 23 * HOUR - 1, 23 * HOUR, 23 * HOUR + 1, DAY - 1)
+EDGE_INSTANTS = (
+    "0001-01-01 00:00:00",
+    "1969-12-31 23:59:59",
+    "1970-01-01 00:00:00",
+    "2023-12-31 23:59:59",
+    "2024-01-01 00:00:00",
+    "2024-01-01 05:59:59",
+    "2024-01-01 06:00:00",
+    "2024-06-30 23:00:00",
+    "2024-06-30 23:00:01",
+    "2024-07-01 06:00:00",
+    "2025-12-31 23:00:00",
+    "2025-12-31 23:59:59",
+    "2026-01-01 06:00:00",
+    "9999-12-31 23:59:59",
+)
+EDGE_AMOUNTS = (
+    750_000,
+    749_999,
+    0,
+    -1,
+    -750_000,
+    750_001,
+    1,
+    750_750,
+)  # in units; 75 is the first question's
+BOUND_AMOUNTS = (LARGEST_UNITS, -LARGEST_UNITS, LARGEST_UNITS, -LARGEST_UNITS)
+BOUND_COUNTS = (LARGEST_COUNT, -LARGEST_COUNT) * 4
+EDGE_BIRTHDATES = ("0001-01-01", "1900-02-28", "2000-02-29", "9999-12-31", "")
+CUSTOMERS_IN_TURN = 5
+SKEWED_SHARE = 0.99
+OTHERS = 500_000_000  # from here on no sale has the id of this record
+ID_STRIDE = 9_999_999_967  # a prime: multiples of it fall all over the range, and none twice
+MISSING_EVERY = 3  # of ids that their table lacks, where some are missing
+TWICE_EVERY = 5  # of ids that their table lists twice
+
+STORE_COLUMNS = ("store_id", "store_name", "street", "postal_code", "city", "state", "latitude", "longitude")
+STORE_REST = ("Jalan 1", "50000", "Kuala Lumpur", "Selangor", "3.1", "101.6")
+ITEM_COLUMNS = ("item_id", "item_name", "category", "price", "is_seasonal", "available_from", "available_to")
+ITEM_REST = ("coffee", "6.0", "False", "", "")
+
+Integers = NDArray[np.int64]
+Cells = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SmallTable:
+    """A table with a single file."""
+
+    text: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class WildSales:
+    """One data set. `months` are the planned ones; for a shape of one month, one month has all their rows."""
+
+    shape: WildShape
+    seed: int
+    months: list[Month]
+
+    @classmethod
+    def of_seed(cls, seed: int, planned: list[Month]) -> "WildSales":
+        return cls.of_shape(WildShape.of_seed(seed), seed, planned)
+
+    @classmethod
+    def of_shape(cls, shape: WildShape, seed: int, planned: list[Month]) -> "WildSales":
+        return cls(shape, seed, planned if shape.months == MONTHS else [_all_in_one(planned)])
+
+    def total_rows(self) -> dict[str, int]:
+        return {name: table.rows for name, table in self._small_tables().items()} | {
+            "users": sum(len(_listed(self.shape, month.users, month.users_before)) for month in self.months),
+            "transactions": sum(month.transactions for month in self.months),
+            "transaction_items": sum(month.items for month in self.months),
+        }
+
+    def write(self, out: Path) -> Iterator[Written]:
+        for name, table in self._small_tables().items():
+            yield write_text(out, name, table.text, table.rows)
+        sales = items = 0
+        for turn, month in enumerate(self.months):
+            yield from self._write_month(out, month, turn, sales + np.arange(month.transactions), items)
+            sales, items = sales + month.transactions, items + month.items
+
+    def _write_month(
+        self, out: Path, month: Month, turn: int, sales: Integers, items_before: int
+    ) -> Iterator[Written]:
+        """`sales` are the numbers of the transactions in the whole data set."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(month.index, 1)))
+        has_texts = self.shape.texts is not Texts.PLAIN
+        yield write_month(out, "users", month.label, self._users(rng, month))
+        ids = self._transaction_ids(rng, month.transactions)
+        transactions = self._transactions(rng, month, ids, turn, sales)
+        yield write_month(out, "transactions", month.label, transactions, has_texts)
+        items = self._items(rng, month, ids, turn, items_before + np.arange(month.items))
+        yield write_month(out, "transaction_items", month.label, items, has_texts)
+
+    def _small_tables(self) -> dict[str, SmallTable]:
+        return {
+            "stores": self._names("store", self.shape.stores, STORE_COLUMNS, STORE_REST),
+            "menu_items": self._names("item", self.shape.items, ITEM_COLUMNS, ITEM_REST),
+            "payment_methods": SmallTable(PAYMENT_METHODS, count(PAYMENT_METHODS)),
+            "vouchers": SmallTable(VOUCHERS, count(VOUCHERS)),
+        }
+
+    def _names(self, kind: str, records: int, columns: Cells, rest: Cells) -> SmallTable:
+        listed = _listed(self.shape, records)
+        rows = []
+        for index, identity in zip(listed.tolist(), _ids(self.shape, listed).tolist(), strict=True):
+            rows.append((identity, wild_name(self.shape.texts, kind, index), *rest))
+            if index % TWICE_EVERY == 1:
+                rows.append((identity, wild_name(self.shape.texts, kind, index + 1), *rest))
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([columns, *rows])
+        return SmallTable(lines.getvalue(), len(rows))
+
+    def _transactions(
+        self, rng: Generator, month: Month, ids: pa.Array, turn: int, number: Integers
+    ) -> pa.Table:
+        rows, shape = len(number), self.shape
+        is_member = number % 100 >= shape.anonymous_percent
+        amounts = self._amounts(rng, number, turn)
+        table = pa.table(
+            {
+                "transaction_id": ids,
+                "store_id": _ids(shape, self._places(rng, number, shape.stores)),
+                "payment_method_id": rng.integers(1, 6, size=rows),
+                "voucher_id": spelling.float_ids(number, np.zeros(rows, dtype=bool)),
+                "user_id": spelling.float_ids(_ids(shape, self._customers(rng, month, number)), is_member),
+                "original_amount": spelling.money(amounts),
+                "discount_applied": spelling.money(np.zeros(rows, dtype=np.int64)),
+                "final_amount": spelling.money(amounts),
+                "created_at": spelling.instants(self._seconds(rng, month, turn, rows)),
+            }
+        )
+        return self._in_order(rng, table)
+
+    def _items(self, rng: Generator, month: Month, ids: pa.Array, turn: int, number: Integers) -> pa.Table:
+        rows, shape = len(number), self.shape
+        subtotals = spelling.money(self._amounts(rng, number, turn))
+        table = pa.table(
+            {
+                "transaction_id": ids.take(pa.array(np.arange(rows) % len(ids))),
+                "item_id": _ids(shape, self._places(rng, number, shape.items)),
+                "quantity": self._quantities(rng, turn, rows),
+                "unit_price": subtotals,
+                "subtotal": subtotals,
+                "created_at": spelling.instants(self._seconds(rng, month, turn, rows)),
+            }
+        )
+        return self._in_order(rng, table)
+
+    def _users(self, rng: Generator, month: Month) -> pa.Table:
+        listed = _listed(self.shape, month.users, month.users_before)
+        birthdates = rng.integers(-30_000, 15_000, size=len(listed)).astype("datetime64[D]").astype(str)
+        birthdates[: len(EDGE_BIRTHDATES)] = EDGE_BIRTHDATES[: len(listed)]
+        table = pa.table(
+            {
+                "user_id": _ids(self.shape, listed),
+                "gender": pa.array(["female"] * len(listed), pa.string()),
+                "birthdate": pa.array(birthdates.tolist(), pa.string()),
+                "registered_at": spelling.instants(np.full(len(listed), month_start(month))),
+            }
+        )
+        return table.take(pa.array(rng.permutation(len(listed))))
+
+    def _transaction_ids(self, rng: Generator, rows: int) -> pa.Array:
+        """Mostly UUIDs; other texts come again in every month, so that ids are not unique."""
+        uuids = spelling.random_uuids(rng, rows)
+        if self.shape.texts is Texts.PLAIN:
+            return uuids
+        texts = (transaction_id(self.shape.texts, index) for index in range(rows))
+        return pa.array([text or uuid for text, uuid in zip(texts, uuids.to_pylist(), strict=True)])
+
+    def _places(self, rng: Generator, number: Integers, count: int) -> Integers:
+        match self.shape.spread:
+            case Spread.EVEN:
+                return np.asarray(number % count)
+            case Spread.RANDOM:
+                return rng.integers(0, count, size=len(number))
+            case Spread.SKEWED:
+                is_rare = rng.random(len(number)) > SKEWED_SHARE
+                return np.where(is_rare, rng.integers(0, count, size=len(number)), 0)
+
+    def _customers(self, rng: Generator, month: Month, number: Integers) -> Integers:
+        match self.shape.customers:
+            case Customers.ONE:
+                return np.ones_like(number)
+            case Customers.ONCE:
+                return number
+            case Customers.IN_TURN:
+                return np.asarray(number % CUSTOMERS_IN_TURN)
+            case Customers.ANY:
+                return rng.integers(0, month.users_before + month.users, size=len(number))
+
+    def _amounts(self, rng: Generator, number: Integers, turn: int) -> Integers:
+        """As many distinct ones as there is room for, in turn: any chunk of so many rows has them all."""
+        variety = self.shape.amounts[turn % len(self.shape.amounts)]
+        amounts = self._pool(variety)[number % variety]
+        if variety > 1 and turn == 0:
+            places = rng.permutation(len(number))[: len(BOUND_AMOUNTS)]
+            amounts[places] = BOUND_AMOUNTS[: len(places)]
+        return amounts
+
+    def _pool(self, variety: int) -> Integers:
+        """The same in every month."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(variety, 2)))
+        if variety == 1:
+            return rng.choice(np.array(EDGE_AMOUNTS, dtype=np.int64), size=1)
+        most = self.shape.largest_amount * UNITS
+        drawn = rng.integers(-most // 4, most, size=2 * variety)
+        others = np.setdiff1d(drawn, EDGE_AMOUNTS)
+        return np.concatenate([EDGE_AMOUNTS, rng.permutation(others)])[:variety]
+
+    def _quantities(self, rng: Generator, turn: int, rows: int) -> Integers:
+        if self.shape.quantities is Quantities.ONES:
+            return np.ones(rows, dtype=np.int64)
+        quantities = rng.integers(-1, 4, size=rows)
+        if self.shape.quantities is Quantities.BOUNDS and turn == 0:
+            places = rng.permutation(rows)[: len(BOUND_COUNTS)]
+            quantities[places] = BOUND_COUNTS[: len(places)]
+        return quantities
+
+    def _seconds(self, rng: Generator, month: Month, turn: int, rows: int) -> Integers:
+        """Seconds since 1970; the first file of a data set also has instants of other years."""
+        if self.shape.instants is Instants.ANY:
+            seconds = rng.integers(0, month.days * DAY, size=rows)
+        else:
+            day = rng.choice([0, month.days - 1], size=rows)
+            seconds = day * DAY + rng.choice(EDGE_CLOCKS, size=rows)
+        seconds = month_start(month) + seconds
+        if turn == 0:
+            edges = np.array(EDGE_INSTANTS, dtype="datetime64[s]").astype(np.int64)[:rows]
+            seconds[: len(edges)] = edges
+        return np.asarray(seconds, dtype=np.int64)
+
+    def _in_order(self, rng: Generator, table: pa.Table) -> pa.Table:
+        match self.shape.order:
+            case Order.SORTED:
+                return table.sort_by([("created_at", "ascending")])
+            case Order.REVERSED:
+                return table.sort_by([("created_at", "descending")])
+            case Order.SHUFFLED:
+                return table.take(pa.array(rng.permutation(table.num_rows)))
+
+
+def _all_in_one(months: list[Month]) -> Month:
+    return replace(
+        months[ONLY_MONTH],
+        transactions=sum(month.transactions for month in months),
+        items=sum(month.items for month in months),
+        users=sum(month.users for month in months),
+        users_before=0,
+    )
+
+
+def _ids(shape: WildShape, index: Integers) -> Integers:
+    match shape.ids:
+        case Ids.SMALL:
+            return index
+        case Ids.BOUNDS:
+            return np.where(index % 2, LARGEST_ID - index // 2, index // 2)
+        case Ids.SPREAD:
+            return np.asarray(index * ID_STRIDE % (LARGEST_ID + 1))
+
+
+def _listed(shape: WildShape, count: int, first: int = 0) -> Integers:
+    """Which of the records from `first` on their table lists."""
+    index = first + np.arange(count)
+    match shape.unmatched:
+        case Unmatched.NONE:
+            return index
+        case Unmatched.SOME:
+            return np.asarray(index[index % MISSING_EVERY != 0])
+        case Unmatched.ALL:
+            return index + OTHERS

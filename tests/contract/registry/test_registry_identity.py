@@ -1,0 +1,41 @@
+"""Who a registry is, how its mark goes on, and how long it waits with what it does not know."""
+
+from kopitiam.registry import open_registry
+
+DAY = 86_400.0
+
+
+def test_a_registry_stays_who_it_is_and_no_two_are_the_same(place, registry, tmp_path) -> None:
+    first = registry.identity()
+    again = open_registry(place.url, place.home)
+    other = open_registry("sqlite", tmp_path / "other")
+    assert again.identity() == first
+    assert other.identity().id != first.id
+    again.close()
+    other.close()
+
+
+def test_a_registry_is_new_until_it_knows_a_node_or_a_run(registry, open_run) -> None:
+    assert (registry.identity().is_used, registry.identity().mark) == (False, 0)
+    open_run()
+    assert registry.identity().is_used
+    registry.enlist("gateway-1", "anna", 10)
+    assert registry.identity().is_used
+
+
+def test_a_mark_only_goes_on(registry) -> None:
+    assert [registry.advance().mark, registry.advance().mark] == [1, 2]
+    assert registry.advance(beyond=40).mark == 41
+    assert registry.advance(beyond=7).mark == 42
+    assert registry.identity() == registry.identity().__class__(registry.identity().id, 42, True)
+
+
+def test_what_is_unknown_waits_by_what_was_seen_and_not_by_a_clock_that_jumps(registry, clock) -> None:
+    assert registry.wait_longer(["a", "b"], 600) == {"a": 0, "b": 0}
+    clock.advance(500)
+    assert registry.wait_longer(["a", "b"], 600) == {"a": 500, "b": 500}
+    clock.advance(30 * DAY)
+    assert registry.wait_longer(["a", "c"], 600) == {"a": 1100, "c": 0}
+    clock.advance(-30 * DAY)
+    assert registry.wait_longer(["a", "b", "c"], 600) == {"a": 1100, "b": 0, "c": 0}
+    assert registry.wait_longer([], 600) == {}

@@ -1,0 +1,256 @@
+"""Clients that send or read as slowly as they can, over real sockets, while an honest one uploads."""
+
+import json
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from gateway_client import GatewayClient, RawUpload, eventually
+
+from kopitiam.gateway.connections import MOST_HEAD_BYTES
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+
+
+def connect(
+    client: GatewayClient, source: str = "127.0.0.1", receive_buffer: int | None = None
+) -> socket.socket:
+    place = urlsplit(client.url)
+    assert place.hostname and place.port
+    opened = socket.socket()
+    if receive_buffer:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    opened.bind((source, 0))
+    opened.settimeout(30)
+    opened.connect((place.hostname, place.port))
+    return opened
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    """Returns when the gateway has closed the connection."""
+    data = b""
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65536):
+            data += piece
+    return data
+
+
+@contextmanager
+def dribbling(uploads: list[RawUpload], pause: float = 0.05) -> Iterator[None]:
+    """A byte for each now and then, for as long as the block lasts, whatever the gateway says."""
+    is_over = threading.Event()
+
+    def dribble() -> None:
+        while not is_over.wait(pause):
+            for upload in uploads:
+                with suppress(OSError):
+                    upload.send(b"x")
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        for upload in uploads:
+            upload.close()
+
+
+def test_sixteen_slow_senders_keep_no_honest_client_out(start) -> None:
+    """Of the same address even, and with the limits that a gateway has by itself."""
+    client = start().connect()
+    slow_run, run = client.open_run(), client.open_run()
+    slow = [RawUpload(client.url, slow_run, size=1000, number=number) for number in range(16)]
+    with dribbling(slow):
+        eventually(lambda: client.metric("kopitiam_bodies_under_way") == 8)
+        answers = [client.put(run, number).status_code for number in range(6)]
+    assert answers == [201] * 6
+
+
+def test_slow_senders_of_one_address_leave_half_of_the_places_to_others(serve) -> None:
+    client = serve(max_bodies=4, min_bytes_per_second=0).client  # nobody is ever too slow
+    run = client.open_run()
+    slow = [RawUpload(client.url, run, size=1000, number=number, source="127.0.0.2") for number in range(16)]
+    with dribbling(slow):
+        eventually(lambda: client.metric("kopitiam_bodies_under_way") == 2)
+        assert [client.put(run, 100 + number).status_code for number in range(4)] == [201] * 4
+
+
+def test_a_body_below_the_least_rate_is_given_up(serve) -> None:
+    client = serve(min_bytes_per_second=100_000, grace_seconds=0.3).client
+    run = client.open_run()
+    upload = RawUpload(client.url, run, size=100_000)
+    with dribbling([upload]):
+        status, problem = upload.answer()
+    assert (status, problem["error"]) == (408, "slow")
+    assert "100,000 bytes a second" in problem["message"]
+    assert client.incoming() == []
+    assert client.put(run).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", None])
+def test_a_body_has_a_deadline_however_steadily_it_comes(serve, path: str | None) -> None:
+    client = serve(body_seconds=0.5, min_bytes_per_second=0).client
+    upload = RawUpload(client.url, client.open_run(), size=50_000, path=path)
+    with dribbling([upload]):
+        status, problem = upload.answer()
+    assert status == 408
+    assert "within 0.5 s" in problem["message"]
+
+
+def test_half_sent_heads_are_closed_and_honest_requests_go_through(start) -> None:
+    client = start(KOPI_GATEWAY__HEAD_SECONDS="0.5").connect()
+    run = client.open_run()
+    with ExitStack() as stack:
+        halves = [stack.enter_context(closing(connect(client))) for _ in range(50)]
+        silent = [stack.enter_context(closing(connect(client))) for _ in range(5)]
+        for half in halves:
+            half.sendall(HEAD)
+        assert client.put(run).status_code == 201
+        with dribbling_heads(halves):
+            answers = [read_to_the_end(half) for half in halves]
+        assert {int(answer.split()[1]) for answer in answers if answer} == {408}
+        assert [read_to_the_end(each) for each in silent] == [b""] * 5
+        assert client.put(run, 1).status_code == 201
+
+
+@contextmanager
+def dribbling_heads(connections: list[socket.socket]) -> Iterator[None]:
+    is_over = threading.Event()
+
+    def dribble() -> None:
+        while not is_over.wait(0.1):
+            for connection in connections:
+                with suppress(OSError):
+                    connection.send(b"x")
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_second_request_of_a_connection_has_the_same_bounds(serve) -> None:
+    client = serve(head_seconds=0.3).client
+    with closing(connect(client)) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in connection.recv(65536)
+        connection.sendall(HEAD)
+        assert b" 408 " in read_to_the_end(connection)
+
+
+def test_a_connection_that_waits_between_requests_stays(serve) -> None:
+    client = serve(head_seconds=0.2).client
+    with closing(connect(client)) as connection, selectors.DefaultSelector() as waiting:
+        waiting.register(connection, selectors.EVENT_READ)
+        for _ in range(2):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"ok\n"):
+                answer += connection.recv(65536)
+            assert waiting.select(0.5) == []  # longer than a head may take
+
+
+def test_a_head_without_end_is_refused(serve) -> None:
+    client = serve().client
+    with closing(connect(client)) as connection:
+        connection.sendall(HEAD)
+        with suppress(OSError):
+            for _ in range(2 * MOST_HEAD_BYTES // 1024):
+                connection.sendall(b"x" * 1024)
+        assert b" 431 " in read_to_the_end(connection)
+
+
+def test_the_rest_of_a_refused_body_is_not_awaited_for_ever(serve) -> None:
+    client = serve(head_seconds=0.5).client
+    upload = RawUpload(client.url, "0" * 24, size=1000)
+    with dribbling([upload]):
+        assert upload.answer()[0] == 404
+        assert upload.ended()
+
+
+def test_an_answer_that_nobody_reads_is_dropped(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve(idle_seconds=0.5)
+    client = served.client
+    run = client.open_run()
+    for number in range(3):
+        lines = "\n".join(f"{'x' * 200},{row}" for row in range(20_000))
+        text = f"table,file,line,reason,row\n{lines}\n"
+        place = f"/api/v1/runs/{run}/tables/users/rejected?part={number}&parts=3"
+        sent = client.http.put(place, content=text.encode(), headers={"Content-Type": "text/csv"})
+        assert sent.status_code == 204
+    with closing(connect(client, receive_buffer=4096)) as connection:
+        connection.sendall(
+            f"GET /api/v1/runs/{run}/rejected.csv HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
+        assert connection.recv(1024).startswith(b"HTTP/1.1 200")
+        eventually(lambda: served.gateway.admission.requests == 1)
+        eventually(lambda: served.gateway.admission.requests == 0)
+        assert len(read_to_the_end(connection)) < 3 * 20_000 * 200
+
+
+def test_one_address_has_at_most_half_of_the_connections(serve) -> None:
+    client = serve(max_connections=8).client
+    with ExitStack() as stack:
+        held = [stack.enter_context(closing(connect(client, "127.0.0.2"))) for _ in range(6)]
+        refused = [each for each in held if b" 503 " in _peek(each)]
+        assert len(refused) == 2
+        assert client.http.get("/healthz").status_code == 200
+    eventually(lambda: _is_served(client, "127.0.0.2"))
+
+
+def _peek(connection: socket.socket) -> bytes:
+    connection.settimeout(0.5)
+    try:
+        return connection.recv(65536)
+    except TimeoutError:
+        return b""
+
+
+def _is_served(client: GatewayClient, source: str) -> bool:
+    with closing(connect(client, source)) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return b" 200 " in connection.recv(65536)
+
+
+def test_what_a_stranger_forwards_is_not_believed(serve) -> None:
+    """Otherwise a caller had as many addresses, and with them as many limits, as it liked."""
+    statuses = _forwarded(serve(max_requests_per_second=1).client)
+    assert set(statuses[5:]) == {429}
+
+
+def test_what_a_proxy_forwards_is_believed(serve) -> None:
+    statuses = _forwarded(serve(max_requests_per_second=1, proxies=["127.0.0.0/8"]).client)
+    assert set(statuses) == {200}
+
+
+def _forwarded(client: GatewayClient) -> list[int]:
+    claims = ({"X-Forwarded-For": f"203.0.113.{number}"} for number in range(12))
+    return [client.http.get("/api/v1/runs", headers=claim).status_code for claim in claims]
+
+
+def test_an_address_that_guesses_tokens_is_kept_out_for_a_while(serve) -> None:
+    client = serve(tokens={"anna": "a-secret"}, max_failures_per_second=1).client
+
+    def call(token: str | None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return client.http.get("/api/v1/runs", headers=headers)
+
+    for _ in range(20):  # a page can make a browser send these
+        assert call(None).status_code == 401
+    assert call("a-secret").status_code == 200
+    guesses = [call(f"guess-{number}").status_code for number in range(8)]
+    assert guesses[:5] == [401] * 5
+    assert 429 in guesses
+    assert call("a-secret").status_code == 429  # or one could go on guessing
+    assert json.loads(call("guess").content)["error"] == "too_fast"
+    eventually(lambda: call("a-secret").status_code == 200)

@@ -1,0 +1,123 @@
+"""Partials are counted: what vanishes, is cut short or lies there twice is noticed, with the figures."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from chunked_sales import cut, plain, sales
+from pipelines import Pipeline
+
+from kopitiam.contracts.errors import PartialsDiffer
+from kopitiam.contracts.runs import RunState
+from kopitiam.pipeline import batches, compaction
+from kopitiam.pipeline.partials import COLUMNS, LARGE_SALES, kind_of
+
+CHUNKS = cut(sales(seed=3), rows_a_chunk=20)
+
+
+def vanish(file: Path) -> None:
+    file.unlink()
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def duplicate(file: Path) -> None:
+    shutil.copy(file, file.with_name(f"part-copy-{file.name}"))
+
+
+def rows_in(folder: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+
+
+@pytest.fixture
+def processed(make_pipeline) -> tuple[Pipeline, str]:
+    pipeline = make_pipeline()
+    run = pipeline.upload(CHUNKS)
+    pipeline.process()
+    return pipeline, run
+
+
+def test_each_partial_is_committed_with_its_rows(processed):
+    pipeline, run = processed
+    found = {kind_of(each.path): each for each in pipeline.registry.partials(run)}
+    assert found.keys() == COLUMNS.keys()
+    for each in found.values():
+        assert each.rows == rows_in(pipeline.home.partials / each.path) > 0
+
+
+@pytest.mark.parametrize("harm", [vanish, truncate, duplicate])
+def test_partials_that_changed_after_their_batch_fail_the_attempt_and_at_last_the_run(processed, harm):
+    pipeline, run = processed
+    partial = next(each for each in pipeline.registry.partials(run) if kind_of(each.path) == "purchases")
+    folder = pipeline.home.partials / partial.path
+    whole = shutil.copytree(folder, pipeline.home.path / "whole")
+    harm(next(folder.glob("part-*.parquet")))
+    pipeline.registry.open_barrier(run)
+
+    with pytest.raises(PartialsDiffer, match=rf"partials of purchases have \d+ rows, {partial.rows} were"):
+        pipeline.finalizer.finish(run)
+    assert pipeline.state(run) is RunState.FINAL
+    if harm is vanish:  # it was only out of sight
+        shutil.copytree(whole, folder, dirs_exist_ok=True)
+        pipeline.finalizer.finish(run)
+        assert pipeline.answers(run) == plain(CHUNKS)
+        return
+    for _ in range(2):
+        with pytest.raises(PartialsDiffer):
+            pipeline.finalizer.finish(run)
+    reason = pipeline.reason(run)
+    assert f"rows, {partial.rows} were committed" in reason
+    assert str(pipeline.home.path) not in reason
+
+
+@pytest.mark.parametrize("lost", ["all of it", "one kind of it"])
+def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(make_pipeline, monkeypatch, lost):
+    pipeline = make_pipeline()
+    run = pipeline.upload(CHUNKS)
+
+    def lose(point: str) -> None:
+        if point == "batch.written":
+            folders = pipeline.home.partials.glob("*/batch=*")
+            for folder in folders if lost == "all of it" else pipeline.home.partials.glob("*/*/*/kind=tpv"):
+                shutil.rmtree(folder)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(batches, "crash_point", lose)
+        with pytest.raises(PartialsDiffer, match=r"have \d+ rows, and Spark wrote \d+$"):
+            (pipeline.step if lost == "all of it" else pipeline.stream_all)()
+    assert pipeline.registry.partials(run) == []
+    assert list(pipeline.home.partials.glob("*/*")) == []
+    pipeline.process()
+    pipeline.finish(run)
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+
+def test_merged_partials_are_counted_and_those_that_changed_are_not_merged(make_pipeline, monkeypatch):
+    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    pipeline = make_pipeline()
+    run = pipeline.open()
+    for part in (0, 1):
+        for chunk in CHUNKS:
+            if chunk.number == part:
+                pipeline.put(run, chunk)
+        pipeline.step()
+    pipeline.seal(run)
+    before = pipeline.registry.partials(run)
+    sales_before = sum(each.rows for each in before if kind_of(each.path) == LARGE_SALES)
+    tpv = next(each for each in before if kind_of(each.path) == "tpv")
+    file = next((pipeline.home.partials / tpv.path).glob("part-*.parquet"))
+    duplicate(file)
+
+    pipeline.compaction.compact(run)
+
+    after = {kind_of(each.path): each for each in pipeline.registry.partials(run) if each.level}
+    assert after.keys() == COLUMNS.keys() - {"tpv"}
+    assert after[LARGE_SALES].rows == sales_before
+    for each in after.values():
+        assert each.rows == rows_in(pipeline.home.partials / each.path)
+    next(file.parent.glob("part-copy-*")).unlink()
+    pipeline.finish(run)
+    assert pipeline.answers(run) == plain(CHUNKS)

@@ -1,0 +1,84 @@
+"""Messages that wait for a bus that is away, while those who sent them go on."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from kopitiam.bus.outbox import Outbox
+from kopitiam.contracts.errors import BusUnavailable
+
+SOON_SECONDS = 10
+
+
+class AwayBus:
+    """Takes nothing until it is back."""
+
+    def __init__(self) -> None:
+        self.is_back = threading.Event()
+        self.is_asked = threading.Event()
+        self.sent: list[tuple[str, frozenset[int]]] = []
+        self.is_done = threading.Event()
+
+    def send(self, key: str, value: frozenset[int]) -> None:
+        self.is_asked.set()
+        self.is_back.wait(SOON_SECONDS)
+        self.sent.append((key, value))
+        if key == "last":
+            self.is_done.set()
+
+
+@pytest.fixture
+def bus() -> Iterator[AwayBus]:
+    away = AwayBus()
+    yield away
+    away.is_back.set()
+
+
+def test_whoever_puts_is_not_held_up_and_entries_of_one_key_are_merged(bus: AwayBus):
+    with closing(Outbox("test", bus.send, merge=lambda old, new: old | new)) as outbox:
+        outbox.put("first", frozenset({0}))
+        assert bus.is_asked.wait(SOON_SECONDS)
+        for number in range(5):
+            outbox.put("run", frozenset({number}))
+        outbox.put("last", frozenset())
+        assert bus.sent == []
+        bus.is_back.set()
+        assert bus.is_done.wait(SOON_SECONDS)
+    assert bus.sent == [("first", {0}), ("run", {0, 1, 2, 3, 4}), ("last", frozenset())]
+
+
+def test_beyond_its_bound_the_oldest_is_dropped(bus: AwayBus):
+    with closing(Outbox("test", bus.send, most=2)) as outbox:
+        outbox.put("first", frozenset())
+        assert bus.is_asked.wait(SOON_SECONDS)
+        for key in ("dropped", "kept", "last"):
+            outbox.put(key, frozenset())
+        bus.is_back.set()
+        assert bus.is_done.wait(SOON_SECONDS)
+    assert [key for key, _ in bus.sent] == ["first", "kept", "last"]
+
+
+@pytest.mark.parametrize("error", [BusUnavailable("away"), ValueError("odd")])
+def test_an_entry_that_fails_does_not_keep_the_next_one(error: Exception):
+    is_sent = threading.Event()
+
+    def send(key: str, _: None) -> None:
+        if key == "bad":
+            raise error
+        is_sent.set()
+
+    with closing(Outbox("test", send)) as outbox:
+        outbox.put("bad", None)
+        outbox.put("good", None)
+        assert is_sent.wait(SOON_SECONDS)
+
+
+def test_what_waits_is_sent_when_it_closes_and_nothing_is_taken_afterwards():
+    sent: list[str] = []
+    outbox: Outbox[str, None] = Outbox("test", lambda key, _: sent.append(key))
+    outbox.put("one", None)
+    outbox.close()
+    outbox.put("two", None)
+    assert sent == ["one"]

@@ -1,0 +1,62 @@
+"""`kopi adopt`: shows what the registry does not know, and changes nothing unless told to."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kopitiam.cli.app import app
+from kopitiam.contracts.errors import ConfigError, RegistryRefused
+from kopitiam.contracts.runs import new_run_id
+from kopitiam.landing.layout import Home
+from kopitiam.landing.ownership import owned
+from kopitiam.landing.recognition import Premises, read_mark
+from kopitiam.registry import open_registry
+from kopitiam.storage.local import LocalStorage
+
+
+def start(home: Path) -> None:
+    """As a service does."""
+    with contextlib.closing(open_registry("sqlite", home)) as registry:
+        Premises(home, LocalStorage(home)).recognize(registry)
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> tuple[Path, str]:
+    """A home without its registry, and the run that is in it."""
+    home, run = tmp_path / "home", new_run_id()
+    start(home)
+    chunk = Home(home).chunk(run, "users", 0, 0)
+    chunk.parent.mkdir(parents=True)
+    chunk.write_bytes(b"rows")
+    (home / "registry.sqlite").unlink()
+    return home, run
+
+
+def test_nothing_changes_unless_somebody_says_yes(lost: tuple[Path, str]) -> None:
+    home, run = lost
+    before = read_mark(LocalStorage(home))
+    shown = CliRunner().invoke(app, ["adopt", "--home", str(home)])
+    assert isinstance(shown.exception, ConfigError)
+    assert run in shown.output
+    assert read_mark(LocalStorage(home)) == before
+    with pytest.raises(RegistryRefused, match="is missing"):
+        start(home)
+
+
+def test_a_new_registry_is_adopted_and_then_used(lost: tuple[Path, str]) -> None:
+    home, run = lost
+    done = CliRunner().invoke(app, ["adopt", "--home", str(home), "--yes", "--json"])
+    assert (done.exit_code, json.loads(done.output)["unknown"]) == (0, [run])
+    start(home)
+    assert list(Home(home).landing.rglob("chunk-*"))
+
+
+def test_a_home_in_use_is_not_touched(lost: tuple[Path, str]) -> None:
+    home, _ = lost
+    with owned(home):
+        refused = CliRunner().invoke(app, ["adopt", "--home", str(home), "--yes"])
+    assert isinstance(refused.exception, ConfigError)
+    assert not (home / "registry.sqlite").exists()

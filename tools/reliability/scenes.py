@@ -1,0 +1,232 @@
+"""What the faults share: settings of a session, services to hurt, stopwatches, and the check of answers."""
+
+import contextlib
+import io
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from sales import FEW, FolderClient, Sales, answers_in, make_sales
+from services import ANSWER_SECONDS, ENVIRONMENT, SMALL_BATCHES, Service, until
+
+from tools.reliability.measurements import Figure, none_of
+
+OVER = frozenset({"done", "failed", "ended"})
+CHUNK_ROWS = 100
+MONITOR_POINTS = ("epoch.", "revival.")  # crash points that only monitors of a fleet pass
+LONG_LEASE = {"KOPI_GATEWAY__LEASE_SECONDS": "3600"}
+_MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of the harness: where it may write, its seed, and how much it does."""
+
+    folder: Path
+    seed: int
+    is_sample: bool = False
+    runs: int = 500
+    clients: int = 32
+    minutes: float = 10.0
+    say: Callable[[str], None] = print
+
+    def pick(self, full: int, sample: int) -> int:
+        return sample if self.is_sample else full
+
+    def new_folder(self, name: str) -> Path:
+        made = self.folder / name
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        return made
+
+    def sales(self, name: str, seed: int, counts: Mapping[str, int] = FEW) -> Sales:
+        return make_sales(self.new_folder(f"sales/{name}"), seed, counts)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *, starts: bool = True, **settings: str) -> Iterator[Service]:
+    """A `kopi serve` with its home in `folder`; everything it started is ended afterwards."""
+    service = Service(folder / "home", ENVIRONMENT | SMALL_BATCHES | LONG_LEASE | settings)
+    try:
+        if starts:
+            service.start()
+        yield service
+    finally:
+        with contextlib.redirect_stdout(io.StringIO()):  # the log stays in its file
+            service.end()
+
+
+@dataclass
+class Account:
+    """What became of runs that were to be answered."""
+
+    rows_lost: int = 0
+    rows_double: int = 0
+    wrong_answers: int = 0
+    wrongly_ended: int = 0
+    finished: int = 0
+    complaints: list[str] = field(default_factory=list)
+
+    def add(self, sales: Sales, status: Mapping[str, Any], answers: Mapping[str, bytes] | None) -> None:
+        """A run that should be done; without answers it is one that was wrongly ended."""
+        if status["state"] != "done" or answers is None:
+            self.wrongly_ended += status["state"] in OVER
+            self.complaints.append(f"run is {status['state']}: {status['error']}")
+            return
+        self.finished += 1
+        for table, rows in sales.rows.items():
+            there = status["tables"][table]["rows"]
+            self.rows_lost += max(0, len(rows) - there)
+            self.rows_double += max(0, there - len(rows))
+        expected, found = (Counter(each["1"].splitlines()) for each in (sales.answers, answers))
+        self.rows_lost += (expected - found).total()
+        self.rows_double += (found - expected).total()
+        self.wrong_answers += sum(answers[name] != content for name, content in sales.answers.items())
+
+    def figures(self) -> tuple[Figure, ...]:
+        return (
+            none_of("rows lost", self.rows_lost),
+            none_of("rows double", self.rows_double),
+            none_of("wrong answers", self.wrong_answers),
+            none_of("runs wrongly ended", self.wrongly_ended),
+        )
+
+
+def fetch(service: Service, run: str, out: Path, seconds: float = ANSWER_SECONDS) -> dict[str, bytes] | None:
+    """The answers of a run once it is over; None if it has none."""
+    await_over(service, run, seconds)
+    if service.status(run)["state"] != "done":
+        return None
+    with contextlib.closing(FolderClient(service, seconds)) as client:
+        client.fetch(run, out)
+    return answers_in(out)
+
+
+def await_over(service: Service, run: str, seconds: float = ANSWER_SECONDS) -> str:
+    """The state in which the run ended."""
+    until(lambda: state_of(service, run) in OVER, seconds)
+    return str(state_of(service, run))
+
+
+def state_of(service: Service, run: str) -> str | None:
+    """None while the service cannot say."""
+    with contextlib.suppress(httpx.TransportError):
+        response = service.http.get(f"/api/v1/runs/{run}")
+        if response.status_code == 200:
+            return str(response.json()["state"])
+    return None
+
+
+def is_ready(service: Service, seconds: float = 5) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return service.http.get("/readyz", timeout=seconds).status_code == 200
+    return False
+
+
+def seconds_until(is_so: Callable[[], object], most: float) -> float | None:
+    """How long it took; None if it did not come about in time."""
+    begun = time.monotonic()
+    while not is_so():
+        if time.monotonic() - begun > most:
+            return None
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+class Calls:
+    """Calls of an honest client, timed and counted by status; a call that broke off counts as status 0."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.statuses: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def make(self, call: Callable[[], httpx.Response]) -> httpx.Response | None:
+        begun, response = time.monotonic(), None
+        with contextlib.suppress(httpx.TransportError):
+            response = call()
+        with self._lock:
+            self.longest = max(self.longest, time.monotonic() - begun)
+            self.statuses[response.status_code if response else 0] += 1
+        return response
+
+    def insist(self, call: Callable[[], httpx.Response], seconds: float = ANSWER_SECONDS) -> httpx.Response:
+        """Repeated while the service is away or says 429 or 503, as a client does."""
+        deadline = time.monotonic() + seconds
+        while True:
+            response = self.make(call)
+            if response is not None and response.status_code not in (429, 502, 503, 504, 507):
+                return response
+            assert time.monotonic() < deadline, f"no answer within {seconds:.0f} s"
+            time.sleep(0.2)
+
+
+class MemoryWatch:
+    """Samples the resident memory of the Python processes of a service while the block lasts."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.peak_megabytes = 0.0
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        processes, listed_at = python_processes(self._service), time.monotonic()
+        while not self._stop.wait(0.05):
+            if time.monotonic() - listed_at > 1:
+                processes, listed_at = python_processes(self._service), time.monotonic()
+            for process in processes:
+                with contextlib.suppress(psutil.Error):
+                    used = process.memory_info().rss / _MEGABYTE
+                    self.peak_megabytes = max(self.peak_megabytes, used)
+
+
+def python_processes(service: Service) -> list[psutil.Process]:
+    return [process for process in family(service) if not _is_java(process)]
+
+
+def java_process(service: Service) -> psutil.Process | None:
+    """Spark's JVM: the largest Java process of the service."""
+    found = [process for process in family(service) if _is_java(process)]
+    return max(found, key=_resident, default=None)
+
+
+def family(service: Service) -> list[psutil.Process]:
+    if service.process is None:
+        return []
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(service.process.pid)
+        return [root, *root.children(recursive=True)]
+    return []
+
+
+def _is_java(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.name() == "java"
+    return False
+
+
+def _resident(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_info().rss)
+    return 0
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder by its relative name, with its content."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -66,7 +66,7 @@ class Leadership:
         self._before = self._known_before()
         for node in self._before.values():
             if node.state == "stopped":
-                self.liveness.on_stopped(node.name)
+                self.liveness.on_stopped(node.name, node.epoch)
             elif node.alarm is not None:
                 self.liveness.give_up(node.name, node.alarm)
         self._can_hear_clients = threading.Event()
@@ -112,8 +112,10 @@ class Leadership:
                 continue
             if lease.epoch < node.epoch:
                 self.liveness.forget_epoch(node.name, lease.epoch)  # the registry was restored
-            if lease.is_released and node.pid is not None:
-                self.liveness.on_stopped(node.name)  # a node gives its lease back only when it leaves
+            if not lease.is_released:
+                self.liveness.on_enlisted(node.name, lease.epoch, now)
+            elif node.pid is not None:
+                self.liveness.on_stopped(node.name, lease.epoch)  # only a node that leaves releases its lease
 
     def judge(self, now: float) -> list[Decision]:
         self._reads_left = _MOST_READS
@@ -169,7 +171,7 @@ class Leadership:
                 continue
             self._farewells[node.name] = node
             if epochs.get(node.name, math.inf) <= node.epoch:
-                self.liveness.on_stopped(node.name)
+                self.liveness.on_stopped(node.name, node.epoch)
 
     def _registry_time(self) -> float:
         try:
@@ -182,7 +184,7 @@ class Leadership:
         """One not heard of since we lead is in the life that the leader before knew, and as well as then
         until it is declared dead."""
         before = self._before.get(node.name)
-        if before is None:
+        if before is None or node.epoch > before.epoch:
             return node
         if node.pid is None:
             last = self._reported.get(node.name, before)

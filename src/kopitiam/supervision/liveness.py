@@ -63,8 +63,7 @@ class _Node:
     is_lost: bool = False  # declared dead, and not heard of since
 
     def is_same_life(self, epoch: int, pid: int) -> bool:
-        """Also if it was never heard of: then there is no telling."""
-        return self.pid is None or (epoch, pid) == (self.epoch, self.pid)
+        return epoch == self.epoch and self.pid in (None, pid)
 
     def enter(self, state: NodeState, now: float) -> None:
         if state != self.state:
@@ -123,15 +122,30 @@ class Liveness:
         known.alarm, known.is_lost = None, False
         return decisions
 
-    def on_stopped(self, node: str) -> None:
-        """It left on purpose: it is not revived until it is heard of again, by any leader who is told."""
+    def on_stopped(self, node: str, epoch: int = 0) -> None:
+        """The life with this epoch left on purpose: the node is not revived until it starts again."""
         known = self._nodes.get(node)
-        if known is None or known.state == "stopped":
+        if known is None:
+            return
+        known.epoch = max(known.epoch, epoch)
+        if known.state == "stopped":
             return
         now = self._now or 0.0
         known.enter("stopped", now)
         known.deadline = now + self._timeout  # until then a heartbeat of the life that ended is a late one
         known.alarm, known.attempts, known.is_lost = None, 0, False
+
+    def on_enlisted(self, node: str, epoch: int, now: float) -> None:
+        """A new life has taken the node's lease. If the one before had stopped, the node is expected again:
+        it is revived if the new life dies before its first heartbeat. In other states no deadline moves."""
+        known = self._nodes.get(node)
+        if known is None or epoch <= known.epoch:
+            return
+        known.epoch, known.pid, known.url = epoch, None, None
+        if known.state == "stopped":
+            looked = self._looked(now)
+            known.enter("starting", looked)
+            known.deadline = looked + self._timeout
 
     def forget_epoch(self, node: str, epoch: int) -> None:
         """The registry has an earlier epoch than a heartbeat told of: lives with that one count again."""

@@ -221,6 +221,31 @@ def test_a_new_life_after_it_left_counts_at_once() -> None:
     assert node(liveness, 1.0).state == "alive"
 
 
+def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived() -> None:
+    liveness = machine()
+    beat(liveness, 0.0, epoch=1)
+    liveness.on_stopped("p", 1)
+    liveness.on_enlisted("p", 2, 5.0)
+    assert node(liveness, 5.0).state == "starting"
+    assert watch(liveness, 5.0, 5.0 + TIMEOUT) == [(5.0 + TIMEOUT, Revive("p", 1))]
+    assert node(liveness, 5.0 + TIMEOUT).epoch == 2
+
+
+def test_the_lease_of_the_life_that_stopped_does_not_start_the_node_again() -> None:
+    liveness = machine()
+    liveness.on_stopped("p", 3)
+    liveness.on_enlisted("p", 3, 1.0)
+    assert watch(liveness, 1.0, 200.0) == []
+
+
+def test_a_new_lease_moves_no_deadline_of_a_node_that_did_not_stop() -> None:
+    liveness = machine()
+    beat(liveness, 0.0, epoch=1)
+    assert watch(liveness, 1.0, TIMEOUT - 1) == []
+    liveness.on_enlisted("p", 2, TIMEOUT - 1)
+    assert watch(liveness, TIMEOUT, TIMEOUT) == [(TIMEOUT, Revive("p", 1))]
+
+
 def test_heartbeats_that_keep_coming_prove_that_it_never_left() -> None:
     liveness = machine()
     beat(liveness, 0.0)

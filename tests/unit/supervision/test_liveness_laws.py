@@ -103,6 +103,15 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
             self.machine.on_stopped(node)
             self.accounts[node] = Account(epoch=epoch, has_left=True)
 
+    @rule(node=NODES, news=st.integers(0, 1))
+    def enlist(self, node: str, news: int) -> None:
+        """This is not to look, hence no clock moves."""
+        account = self.accounts[node]
+        account.epoch += news
+        self.machine.on_enlisted(node, account.epoch, self.latest)
+        if account.has_left and news:
+            self.accounts[node] = Account(epoch=account.epoch, quiet_since=self.watched, allowed=TIMEOUT)
+
     @rule(node=NODES, ahead=STEPS)
     def report_a_revival(self, node: str, ahead: float) -> None:
         """This is not to look, hence no clock moves."""

@@ -238,6 +238,21 @@ def test_a_node_that_says_goodbye_is_not_revived(world: World) -> None:
     assert (world.revived, world.nodes()["gateway-1"].state) == ([], "stopped")
 
 
+def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived(world: World) -> None:
+    world.start("monitor-3")
+    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time(2, EVERYBODY)
+    world.leave("gateway-1")
+    others = tuple(name for name in EVERYBODY if name != "gateway-1")
+    world.pass_time(2, others)
+    second = Fence("gateway-1", world.registry.enlist("gateway-1", "second life", TIMEOUT), "second life")
+    record = NodeRecord("gateway-1", "gateway", 8, None, "alive", world.clock(), second.epoch)
+    world.registry.report_node(record, second)
+    world.pass_time(TIMEOUT + 2, others)
+    assert world.revived == ["gateway-1"]
+    assert (world.nodes()["gateway-1"].state, world.nodes()["gateway-1"].epoch) == ("dead", second.epoch)
+
+
 def test_a_forged_goodbye_stops_nobody_and_the_node_is_still_revived_when_it_dies(world: World) -> None:
     world.start("monitor-3")
     world.pass_time_until(world.leader, EVERYBODY)

@@ -76,11 +76,12 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is the page's
   main.focus();
 });
-const about = await enter();
-keepLeases(about.lease_seconds);
+let about = null; // known once the visitor is signed in
 addEventListener("hashchange", () => {
-  document.body.dataset.entered = "yes";
-  return show(about);
+  document.body.dataset.entered = "yes"; // from now on the heading of a page takes the focus
+  if (about) void show(about);
 });
+about = await enter();
+keepLeases(about.lease_seconds);
 void show(about);
 await Promise.allSettled(PAGES.map(([, load]) => loaded(load))); // to be there when the gateway is not

@@ -4,7 +4,7 @@ SCALE ?= 0.1
 SLOW := tests/spark tests/browser tests/acceptance tests/chaos tests/gateway tests/contract
 PYTEST := $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
-.PHONY: help setup demo test test-full check reliability bench screenshots charts format clean lock
+.PHONY: help setup demo test test-full check reliability bench questions-page screenshots format clean lock
 
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,11 +52,11 @@ reliability: .venv/ready-dev  ## Run faults against the real product, write docs
 bench: .venv/ready-dev  ## Ratios against other engines; SCALE=1 for the full size
 	$(BIN)/kopi bench --scale $(SCALE)
 
+questions-page: .venv/ready-dev  ## Write docs/questions.md again
+	$(BIN)/python -m tools.questions_page
+
 screenshots: .venv/ready-dev  ## The pictures of the dashboard in docs/screenshots
 	PYTHONPATH=tests:tests/browser $(BIN)/python tests/browser/take_screenshots.py docs/screenshots
-
-charts:  ## Fetch the chart library of the package again; needs Node.js
-	src/kopitiam/results/charts/vendor/renew.sh
 
 format: .venv/ready-dev  ## Format the code
 	$(BIN)/ruff check --fix .

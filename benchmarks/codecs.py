@@ -22,17 +22,20 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from kopitiam.pipeline.questions import partials_of_items, partials_of_transactions
 from pyspark.sql import DataFrame, SparkSession
 
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.api import PARQUET
-from kopitiam.contracts.questions import Questions
-from kopitiam.contracts.tables import TABLES, Column, Kind, Table
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.contracts.tables import Column, Kind, Table
 from kopitiam.gateway.examination import Order, examine
-from kopitiam.pipeline.questions import partials_of_items, partials_of_transactions
 from kopitiam.pipeline.session import SparkOptions, spark_session
 from kopitiam.pipeline.tables import read_table
+from kopitiam.questions.question_set import QuestionSet
+
+TABLES = QuestionSet.of_catalog().tables
 
 MEASURED = ("transactions", "transaction_items")
 WARMING_ROUNDS = 4  # until the code is compiled
@@ -84,10 +87,10 @@ CANDIDATES = {
 
 
 def tame(folder: Path) -> dict[str, list[pa.Table]]:
-    files = open_folder(folder)
+    files = open_folder(folder, TABLES)
     with ThreadPoolExecutor(2) as workers:
         return {
-            name: [chunk.rows for chunk in read_chunks(files, name, workers, lambda _: None)]
+            name: [chunk.rows for chunk in read_chunks(files, TABLES[name], workers, lambda _: None)]
             for name in MEASURED
         }
 
@@ -141,7 +144,7 @@ def read(spark: SparkSession, landing: Path) -> None:
         files = sorted(map(str, landing.glob(f"table={name}/**/*.parquet")))
         for part in range(2):
             table = read_table(spark, str(landing), name, files[part::2]).drop("run").coalesce(1)
-            frames += partials_of(table, Questions()).values()
+            frames += partials_of(table, Parameters()).values()
     whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
     whole.write.format("noop").mode("overwrite").save()
 
@@ -158,7 +161,9 @@ def land(candidate: Candidate, chunks: dict[str, list[pa.Table]], landing: Path)
 
 def check(file: Path) -> None:
     name = next(part for part in file.parts if part.startswith("table=")).removeprefix("table=")
-    finding = examine(Order(str(file), PARQUET, name, "", "", 64 << 20, 1 << 20))
+    finding = examine(
+        Order(str(file), PARQUET, name, list(TABLES[name].schema.names), "", "", 64 << 20, 1 << 20)
+    )
     assert finding.refusal is None, finding
 
 

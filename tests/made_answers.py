@@ -1,6 +1,6 @@
 """Answers made by hand, for tests of what is shown of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -9,38 +9,57 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopitiam.contracts.questions import ANSWERS
-from kopitiam.results.answers import _SCHEMAS as SCHEMAS
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import read_toml
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.answers import answer_schema
+from kopitiam.results.forms import form_name
+
+Rows = list[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
 class MadeAnswers:
-    """By the names of answers, rows as tuples in the order of their schema; two rows to a batch."""
+    """By the names of questions, rows as tuples in the order of their schema; two rows to a batch."""
 
-    tables: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
+    tables: dict[str, Rows] = field(default_factory=dict)
+    asked: QuestionSet = field(default_factory=QuestionSet.of_catalog)
 
     def schema(self, name: str) -> pa.Schema:
-        return SCHEMAS[name]
+        return answer_schema(self.asked.by_name[name])
 
     def rows(self, name: str) -> int:
         return len(self.tables.get(name, []))
 
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        yield from self._table(name).to_batches(max_chunksize=2)
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for batch in self.table(name).to_batches(max_chunksize=2):
+            yield batch if columns is None else batch.select(list(columns))
 
     def write(self, folder: Path) -> Path:
         """As files of a download."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ANSWERS:
-            pq.write_table(self._table(name), folder / f"results_query_{name}.parquet")
+        for question in self.asked.questions:
+            pq.write_table(self.table(question.name), folder / form_name(question, "parquet"))
         return folder
 
-    def _table(self, name: str) -> pa.Table:
-        rows = [dict(zip(SCHEMAS[name].names, row, strict=True)) for row in self.tables.get(name, [])]
-        return pa.Table.from_pylist(rows, SCHEMAS[name])
+    def table(self, name: str) -> pa.Table:
+        schema = self.schema(name)
+        rows = [dict(zip(schema.names, row, strict=True)) for row in self.tables.get(name, [])]
+        return pa.Table.from_pylist(rows, schema)
 
 
-def sales(*amounts: str) -> list[tuple[object, ...]]:
+def question(definition: str) -> Question:
+    """One question from the text of its definition, without the line `[[question]]`."""
+    return read_toml(f"[[question]]\n{definition}", "test.toml")[0]
+
+
+def answers_to(definition: str, rows: Rows, parameters: Parameters | None = None) -> MadeAnswers:
+    asked = question(definition)
+    return MadeAnswers({asked.name: rows}, QuestionSet(parameters or Parameters(), (asked,)))
+
+
+def sales(*amounts: str) -> Rows:
     return [(f"sale-{number:04d}", Decimal(amount)) for number, amount in enumerate(amounts)]
 
 

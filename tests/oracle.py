@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 
 Row = dict[str, str]
 Rows = list[tuple[str, ...]]
 
 
-def plain_answers(folder: Path, questions: Questions) -> dict[str, Rows]:
+def plain_answers(folder: Path, questions: Parameters) -> dict[str, Rows]:
     """The rows of each answer as they stand in its file: `expected_answers` computed another way."""
     sales = [row for row in rows_of(folder, "transactions") if _is_in_years(row, questions)]
     items = [row for row in rows_of(folder, "transaction_items") if _is_in_years(row, questions)]
@@ -44,7 +44,7 @@ def money_text(amount: Decimal) -> str:
     return text + "0" if text.endswith(".") else text
 
 
-def _is_in_years(row: Row, questions: Questions) -> bool:
+def _is_in_years(row: Row, questions: Parameters) -> bool:
     return questions.first_year <= int(row["created_at"][:4]) <= questions.last_year
 
 

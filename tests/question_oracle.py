@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
 
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import RANK, Question
 from kopitiam.questions.expressions import (
@@ -20,7 +20,7 @@ from kopitiam.questions.expressions import (
     AsMoney,
     Call,
     Case,
-    Column,
+    ColumnRef,
     Comparison,
     Constant,
     In,
@@ -70,7 +70,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def expected_rows(question: Question, tables: Tables, asked: Questions) -> list[tuple[str, ...]]:
+def expected_rows(question: Question, tables: Tables, asked: Parameters) -> list[tuple[str, ...]]:
     """The cells of the answer's CSV file, in order."""
     rows = [
         row for row in tables[question.fact] if all(_holds(f, row, tables, asked) for f in question.filters)
@@ -81,22 +81,15 @@ def expected_rows(question: Question, tables: Tables, asked: Questions) -> list[
         answers = _ranked(question, _groups(question, rows, tables), asked)
         for answer in answers:
             for attribute in question.attributes:
-                answer[attribute.name] = _attribute(attribute, answer[_key_of(question, attribute)], tables)
-    order = dict.fromkeys([*question.order, *(key.name for key in question.keys)])
-    answers.sort(key=lambda answer: tuple(_sortable(answer[name]) for name in order))
+                identity = answer[question.identity(attribute)]
+                answer[attribute.name] = _attribute(attribute, identity, tables)
+    answers.sort(key=lambda answer: tuple(_sortable(answer[name]) for name in question.sort_columns))
     return [tuple(_shown(answer[name]) for name in question.shown) for answer in answers]
 
 
 def _listed(question: Question, row: Row, tables: Tables) -> dict[str, Any]:
     answer = {key.name: _value(key.expression, row, tables) for key in question.keys}
     return answer | {a.name: _value(a, row, tables) for a in question.attributes}
-
-
-def _key_of(question: Question, attribute: Column) -> str:
-    for key in question.keys:
-        if isinstance(key.expression, Column) and key.expression.name == attribute.reference:
-            return key.name
-    raise AssertionError(attribute)
 
 
 def _groups(question: Question, rows: Iterable[Row], tables: Tables) -> list[dict[str, Any]]:
@@ -111,7 +104,7 @@ def _groups(question: Question, rows: Iterable[Row], tables: Tables) -> list[dic
     ]
 
 
-def _ranked(question: Question, groups: list[dict[str, Any]], asked: Questions) -> list[dict[str, Any]]:
+def _ranked(question: Question, groups: list[dict[str, Any]], asked: Parameters) -> list[dict[str, Any]]:
     rank = question.rank
     if rank is None:
         return groups
@@ -137,7 +130,7 @@ def _ranked(question: Question, groups: list[dict[str, Any]], asked: Questions) 
     ]
 
 
-def _holds(condition: Any, row: Row, tables: Tables, asked: Questions) -> bool:
+def _holds(condition: Any, row: Row, tables: Tables, asked: Parameters) -> bool:
     instant = datetime.fromisoformat(row["created_at"])
     match condition:
         case "@year":
@@ -154,9 +147,9 @@ def _value(node: Any, row: Row, tables: Tables) -> Any:  # noqa: PLR0911
         return _value(part, row, tables)
 
     match node:
-        case Column(name=name, kind=kind) if not node.is_attribute:
+        case ColumnRef(name=name, kind=kind) if not node.is_attribute:
             return _READ[kind](row[name]) if row[name] else None
-        case Column():
+        case ColumnRef():
             return _attribute(
                 node, _READ[Kind.ID](row[node.reference]) if row[node.reference] else None, tables
             )
@@ -190,15 +183,27 @@ def _value(node: Any, row: Row, tables: Tables) -> Any:  # noqa: PLR0911
     raise AssertionError(node)
 
 
-def _attribute(attribute: Column, identity: int | None, tables: Tables) -> Any:
+def _attribute(attribute: ColumnRef, identity: int | None, tables: Tables) -> Any:
     table = LAYOUT[attribute.table]
-    found = [
-        row for row in tables[table.name] if identity is not None and int(Decimal(row[table.key])) == identity
-    ]
+    found = [] if identity is None else _by_id(tables[table.name], table.key).get(identity, [])
     values = [_READ[attribute.kind](row[attribute.name]) for row in found if row[attribute.name]]
     if values:
         return min(values)
     return str(identity) if identity is not None and attribute.name == table.label else None
+
+
+_indexes: dict[int, tuple[list[Row], dict[int, list[Row]]]] = {}  # with the rows, so that ids are not reused
+
+
+def _by_id(rows: list[Row], key: str) -> dict[int, list[Row]]:
+    if id(rows) not in _indexes:
+        if len(_indexes) > 20:
+            _indexes.clear()
+        index: dict[int, list[Row]] = defaultdict(list)
+        for row in rows:
+            index[int(Decimal(row[key]))].append(row)
+        _indexes[id(rows)] = rows, index
+    return _indexes[id(rows)][1]
 
 
 def _measure(node: Any, rows: list[Row], tables: Tables) -> Any:  # noqa: PLR0911

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import (
     PARQUET,
     DurableChunks,
@@ -28,9 +29,10 @@ from kopitiam.contracts.api import (
     StoredChunk,
     TableStatus,
 )
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import gaps, new_run_id
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.catalog import builtin, read_json
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.summary import RowCount, Summary
 from spans import spans
 from waiting import PATIENCE_SECONDS
@@ -163,15 +165,15 @@ class TinyGateway:
             run=run.run,
             label=run.asked.label,
             state=run.state,
-            questions=run.asked.questions.above(Questions()).to_dict(),
+            questions=_asked(run).to_dict(),
             created_at=1.0,
             finished_at=2.0 if is_done else None,
-            tables={name: _table_status(table) for name, table in run.tables.items()},
+            tables={name: _table_status(name, table, _asked(run)) for name, table in run.tables.items()},
             stages={},
             rejected=sum(table.end.rejected for table in run.tables.values() if table.end),
             unmatched=0 if is_done else None,
             unmatched_by_table=None,
-            answers=dict.fromkeys(ANSWERS, 1) if is_done else None,
+            answers=dict.fromkeys(builtin(), 1) if is_done else None,
             error=run.error,
         )
 
@@ -339,21 +341,29 @@ def serving(token: str | None = None) -> Iterator[TinyGateway]:
 def _result(run: TinyRun, file: str) -> bytes:
     if file == "summary.json":
         tables = {n: RowCount(t.rows, t.end.rejected if t.end else 0) for n, t in run.tables.items()}
-        asked = run.asked.questions.above(Questions())
+        asked = _asked(run)
         unmatched = {"stores": 0, "menu_items": 0, "users": 0}
         return json.dumps(
-            Summary(asked, tables, unmatched, dict.fromkeys(ANSWERS, 1), 1.0).to_dict()
+            Summary(asked, tables, unmatched, dict.fromkeys(builtin(), 1), 1.0).to_dict()
         ).encode()
     name, form = file.split(".")
     if form != "parquet":
         return f"answer {name} as {form}\n".encode()
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({column: [f"{name}-{column}"] for column in ANSWERS[name].columns}), sink)
+    pq.write_table(pa.table({column: [f"{name}-{column}"] for column in builtin()[name].shown}), sink)
     return bytes(sink.getvalue())
 
 
-def _table_status(table: TinyTable) -> TableStatus:
+def _asked(run: TinyRun) -> QuestionSet:
+    given = run.asked.questions
+    parameters = given.model_dump(exclude_none=True, exclude={"ask", "definitions"})
+    return QuestionSet.select(Parameters.from_dict(parameters), read_json(given.definitions), given.ask)
+
+
+def _table_status(name: str, table: TinyTable, asked: QuestionSet) -> TableStatus:
     return TableStatus(
+        columns=list(asked.tables[name].schema.names),
+        processed=0,
         chunks=len(table.chunks),
         rows=table.rows,
         expected_chunks=table.end.chunks if table.end else None,

@@ -10,7 +10,8 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from kopitiam.contracts.money import to_text
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import builtin
 from kopitiam.verification import expected_answers
 
 Integers = NDArray[np.int64]
@@ -75,9 +76,9 @@ def write_folder(drawn: Drawn, folder: Path) -> Path:
 
 def expected_files(folder: Path) -> dict[str, bytes]:
     """The bytes of each answer file, computed without Spark and without our own parser."""
-    answers = expected_answers(folder, Questions())
+    answers = expected_answers(folder, Parameters())
     return {
-        name: "".join(f"{','.join(map(_cell, row))}\n" for row in (ANSWERS[name].columns, *rows)).encode()
+        name: "".join(f"{','.join(map(_cell, row))}\n" for row in (builtin()[name].shown, *rows)).encode()
         for name, rows in answers.items()
     }
 

@@ -6,21 +6,23 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 from services import ANSWER_SECONDS, SHARDS, Service, until
 
+from catalog_tables import TABLES
 from kopitiam.client.calls import Calls
 from kopitiam.client.client import RunHandle
 from kopitiam.client.folder import open_folder
 from kopitiam.client.http import Transport
 from kopitiam.client.upload import Sending, upload
 from kopitiam.contracts.api import CSV, OpenRun
-from kopitiam.contracts.questions import ANSWERS, Questions
-from kopitiam.contracts.stages import TABLES_OF_STAGE
-from kopitiam.contracts.tables import TABLES
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import generate
 from oracle import plain_answers, rows_of
 
@@ -28,19 +30,26 @@ Row = dict[str, str]
 FEW = {"users": 60, "transactions": 400, "transaction_items": 400}
 _SCALE = 0.00005  # 730 transactions, 1,450 items, 110 users
 _BAD_CELLS = {"transactions": {"created_at": "yesterday"}, "transaction_items": {"quantity": "two"}}
+_BEFORE_BARRIER = {  # by table, in the order in which they are shown
+    "stores": ["check_stores"],
+    "menu_items": ["check_menu_items"],
+    "users": ["check_users"],
+    "transactions": ["filter_year", "filter_hour", "filter_amount", "filter_4", "agg_tpv", "agg_purchases"],
+    "transaction_items": ["filter_year", "agg_products"],
+}
 _ANSWERS_OF_STAGE = {
     "max_products": ("2_1", "2_2"),
+    "join_items": ("2_1", "2_2"),
     "sum_tpv": ("3",),
+    "join_stores_tpv": ("3",),
     "top_customers": ("4",),
-    "server_results": tuple(ANSWERS),
+    "join_stores_top": ("4",),
+    "join_users": ("4",),
+    "server_results": tuple(builtin()),
 }
-_SHOWS_TABLE = {  # a stage that no other table feeds
-    "stores": "join_stores_top",
-    "menu_items": "join_items",
-    "users": "join_users",
-    "transactions": "agg_purchases",
-    "transaction_items": "agg_products",
-}
+_ROLES = {"agg": "aggregate", "max": "rank", "sum": "rank", "top": "rank", "server": "publish"}
+BEFORE_BARRIER = list(dict.fromkeys(stage for stages in _BEFORE_BARRIER.values() for stage in stages))
+BEHIND_BARRIER = list(_ANSWERS_OF_STAGE)
 
 
 @dataclass(frozen=True)
@@ -51,9 +60,9 @@ class Sales:
     rows: dict[str, list[Row]]
     answers: dict[str, bytes]
 
-    def chunks(self, chunk_rows: int) -> dict[str, list[int]]:
-        """How many rows each chunk of a table has, if so many are cut off at a time."""
-        return {table: [len(part) for part in _cut(rows, chunk_rows)] for table, rows in self.rows.items()}
+    def chunks(self, chunk_rows: int) -> dict[str, list[list[Row]]]:
+        """The rows of each chunk of a table, if so many are cut off at a time."""
+        return {table: list(_cut(rows, chunk_rows)) for table, rows in self.rows.items()}
 
     def texts(self, table: str, chunk_rows: int) -> list[str]:
         """The good rows of a table in chunks of CSV."""
@@ -76,31 +85,60 @@ def make_sales(folder: Path, seed: int, wanted: Mapping[str, int] = FEW) -> Sale
 
 def answers_to(folder: Path) -> dict[str, bytes]:
     """The bytes of each answer file, from a folder without bad rows."""
-    rows = plain_answers(folder, Questions())
-    return {name: _csv(answer.columns, rows[name]).encode() for name, answer in ANSWERS.items()}
+    rows = plain_answers(folder, Parameters())
+    return {name: _csv(answer.shown, rows[name]).encode() for name, answer in builtin().items()}
 
 
 def answers_in(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / answer.csv_name).read_bytes() for name, answer in ANSWERS.items()}
+    return {name: (folder / answer.csv_name).read_bytes() for name, answer in builtin().items()}
 
 
-def stages_of(chunks: Mapping[str, Sequence[int]], answers: Mapping[str, bytes]) -> dict[str, Any]:
-    """What is told of the stages of a run that is done, if its chunks have so many rows."""
-    stages = {
-        stage: {
-            str(shard): _all_processed([rows for table in tables for rows in chunks[table][shard::SHARDS]])
-            for shard in range(SHARDS)
-        }
-        for stage, tables in TABLES_OF_STAGE.items()
-    }
+def stages_of(chunks: Mapping[str, Sequence[list[Row]]], answers: Mapping[str, bytes]) -> dict[str, Any]:
+    """The stages of a run that is done, as its status shows them; how many groups partials have is open."""
+    stages: dict[str, Any] = {}
+    for table, names in _BEFORE_BARRIER.items():
+        for stage in names:
+            shards = stages.setdefault(stage, {str(shard): _stage(stage) for shard in range(SHARDS)})
+            for shard in range(SHARDS):
+                those = chunks[table][shard::SHARDS]
+                rows = [row for chunk in those for row in chunk]
+                came, went = _through(stage, table, rows)
+                shown = shards[str(shard)]
+                shown["expected"] += len(those)
+                shown["processed"] += len(those)
+                shown["rows"] += came
+                shown["rows_out"] = ANY if went is None else shown["rows_out"] + went
     for stage, names in _ANSWERS_OF_STAGE.items():
         rows = sum(answers[name].count(b"\n") - 1 for name in names)
-        stages[stage] = {"0": {"expected": 1, "processed": 1, "rows": rows}}
+        is_rank = _stage(stage)["role"] == "rank"
+        figures = {"expected": 1, "processed": 1, "rows": ANY if is_rank else rows, "rows_out": rows}
+        stages[stage] = {"0": _stage(stage) | figures}
     return stages
 
 
-def _all_processed(chunks: Sequence[int]) -> dict[str, int]:
-    return {"expected": len(chunks), "processed": len(chunks), "rows": sum(chunks)}
+def _stage(name: str) -> dict[str, Any]:
+    prefix = name.partition("_")[0]
+    return {"role": _ROLES.get(prefix, prefix), "expected": 0, "processed": 0, "rows": 0, "rows_out": 0}
+
+
+def _through(stage: str, table: str, rows: Sequence[Row]) -> tuple[int, int | None]:
+    """How many rows come into a stage, and how many go on, counted one by one."""
+    if stage.startswith("check_"):
+        return len(rows), len(rows)
+    asked = Parameters()
+    of_years = [row for row in rows if asked.first_year <= int(row["created_at"][:4]) <= asked.last_year]
+    in_hours = [row for row in of_years if asked.opening <= row["created_at"][11:] <= asked.closing]
+    known = [row for row in of_years if row.get("user_id")]
+    large = [row for row in in_hours if table == "transactions" and Decimal(row["final_amount"]) >= 75]
+    return {
+        "filter_year": (len(rows), len(of_years)),
+        "filter_hour": (len(of_years), len(in_hours)),
+        "filter_amount": (len(in_hours), len(large)),
+        "filter_4": (len(of_years), len(known)),
+        "agg_tpv": (len(in_hours), None),
+        "agg_purchases": (len(known), None),
+        "agg_products": (len(of_years), None),
+    }[stage]
 
 
 class FolderClient:
@@ -113,7 +151,7 @@ class FolderClient:
 
     def send(self, sales: Sales, chunk_rows: int, label: str) -> str:
         run = self._calls.open_run(OpenRun(label=label, idempotency_key=label)).run
-        upload(self._calls, open_folder(sales.folder), run, Sending(chunk_rows=chunk_rows))
+        upload(self._calls, open_folder(sales.folder, TABLES), run, Sending(chunk_rows=chunk_rows))
         return run
 
     def fetch(self, run: str, out: Path) -> None:
@@ -133,7 +171,7 @@ class Upload:
     service: Service
     sent: Path
     run: str = field(init=False)
-    chunks: dict[str, list[int]] = field(init=False)
+    chunks: dict[str, list[list[Row]]] = field(init=False)
 
     def __post_init__(self) -> None:
         opened = self.service.http.post("/api/v1/runs", json={"label": self.sent.name})
@@ -143,14 +181,16 @@ class Upload:
 
     @property
     def rows(self) -> int:
-        return sum(map(sum, self.chunks.values()))
+        return sum(len(chunk) for chunks in self.chunks.values() for chunk in chunks)
 
     def send(self, table: str, *texts: str) -> None:
         for text in texts:
             number = len(self.chunks[table])
             response = self.put(table, number, text)
             assert response.status_code == 201, response.text
-            self.chunks[table].append(response.json()["rows"])
+            rows = list(csv.DictReader(io.StringIO(text)))
+            assert response.json()["rows"] == len(rows)
+            self.chunks[table].append(rows)
             _write(self.sent / table / f"{table}_{number}.csv", text)
 
     def send_all(self, sales: Sales, chunk_rows: int, tables: Iterable[str] = TABLES) -> None:
@@ -162,8 +202,8 @@ class Upload:
         return self.service.http.put(path, content=text.encode(), headers={"Content-Type": CSV})
 
     def end(self) -> None:
-        for table, rows in self.chunks.items():
-            figures = {"chunks": len(rows), "rows": sum(rows)}
+        for table, chunks in self.chunks.items():
+            figures = {"chunks": len(chunks), "rows": sum(map(len, chunks))}
             ended = self.service.http.post(f"{self._path}/tables/{table}/end", json=figures)
             assert ended.status_code == 200, ended.text
 
@@ -190,7 +230,7 @@ class Upload:
         return self.service.http.get(f"{self._path}/results/{file}", params=query)
 
     def answers(self, **query: bool) -> dict[str, bytes]:
-        return {name: self.result(f"{name}.csv", **query).content for name in ANSWERS}
+        return {name: self.result(f"{name}.csv", **query).content for name in builtin()}
 
     def expected(self) -> dict[str, bytes]:
         """The answers to what was sent so far; every table must have had a chunk."""
@@ -202,8 +242,7 @@ class Upload:
 
 
 def processed_chunks(status: Mapping[str, Any]) -> int:
-    shards = (shard for stage in _SHOWS_TABLE.values() for shard in status["stages"][stage].values())
-    return sum(shard["processed"] for shard in shards)
+    return sum(table["processed"] for table in status["tables"].values())
 
 
 def _cut(rows: list[Row], chunk_rows: int) -> Iterator[list[Row]]:

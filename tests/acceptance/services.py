@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import psutil
 
+from catalog_tables import TABLES
 from kopitiam.bus.private_broker import free_port
-from kopitiam.contracts.tables import TABLES
 from kopitiam.registry.registry import connect_registry
 from trees import paths_below
 from waiting import eventually as until  # its tests take it from here

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.pipeline.class_archive import archive_path
 from kopitiam.pipeline.java import find_java
+from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import generate
 from oracle import plain_answers
 
@@ -23,7 +24,7 @@ def test_the_tiny_folder_is_answered_as_plain_python_does(
     assert tiny_analyzed.run.code == 0, tiny_analyzed.run.stderr
     answers = answers_in(tiny_analyzed.out)
     assert all(answers.values())
-    assert answers == plain_answers(tiny_folder, Questions())
+    assert answers == plain_answers(tiny_folder, Parameters())
     assert is_verified(tiny_folder, tiny_analyzed.out)
 
 
@@ -39,7 +40,7 @@ def test_other_questions_have_other_answers(analyze_tiny, tiny_folder, answers_i
     tiny = analyze_tiny("--years", "2024", "--hours", "08:00-20:00", "--min-amount", "60.5", "--top", "5")
     assert (tiny.run.code, tiny.run.stderr) == (0, "")
     answers = answers_in(tiny.out)
-    assert answers == plain_answers(tiny_folder, Questions(2024, 2024, "08:00:00", "20:00:00", "60.5", 5))
+    assert answers == plain_answers(tiny_folder, Parameters(2024, 2024, "08:00:00", "20:00:00", "60.5", 5))
     assert len(answers["4"]) == 5 * len({store for store, _ in answers["4"]})
     assert {month[:4] for month, *_ in answers["2_1"]} == {"2024"}
     assert is_verified(tiny_folder, tiny.out)  # the summary says what was asked
@@ -55,7 +56,7 @@ def test_neither_the_time_zone_nor_another_java_changes_anything_and_json_is_for
     assert tiny.summary() == tiny_analyzed.summary()
     told = json.loads(tiny.run.stdout)
     assert told["summary"].items() >= tiny.summary().items()
-    assert set(told["answers"]) == set(ANSWERS)
+    assert set(told["answers"]) == set(builtin())
     assert len(told["answers"]["4"]) == told["summary"]["answers"]["4"]
 
 

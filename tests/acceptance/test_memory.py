@@ -13,11 +13,11 @@ from pathlib import Path
 
 from kopitiam.client.chunks import in_order, read_chunks
 from kopitiam.client.folder import open_folder
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.landing.writer import encode
 from kopitiam.storage.files import replace_file
 
-folder, landing = open_folder(Path(sys.argv[1])), Path(sys.argv[2])
+folder, landing = open_folder(Path(sys.argv[1]), QuestionSet.of_catalog().tables), Path(sys.argv[2])
 
 def store(chunk):
     replace_file(landing / chunk.table.name / f"{chunk.number}.parquet", encode(chunk.table, chunk.rows))
@@ -25,8 +25,9 @@ def store(chunk):
 
 cores = os.cpu_count() or 1
 with ThreadPoolExecutor(cores) as parsers, ThreadPoolExecutor(cores) as writers:
-    for name in TABLES:
-        print(name, sum(in_order(writers, store, read_chunks(folder, name, parsers, print), 4)))
+    for name in folder.tables:
+        chunks = read_chunks(folder, folder.tables[name], parsers, print)
+        print(name, sum(in_order(writers, store, chunks, 4)))
 # Unlike ru_maxrss, this does not begin with what the parent process holds.
 print("peak", int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024)
 """

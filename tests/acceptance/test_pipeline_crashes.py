@@ -111,7 +111,7 @@ class Sender:
         assert (status["state"], status["label"]) == ("done", self.label)
         assert status["stages"] == stages_of(chunks, sales.answers)
         assert {name: (table["chunks"], table["rows"]) for name, table in status["tables"].items()} == {
-            name: (len(rows), sum(rows)) for name, rows in chunks.items()
+            name: (len(rows), sum(map(len, rows))) for name, rows in chunks.items()
         }
         assert status["rejected"] == 2
         until(lambda: left_of(service.home, run) == {f"rejected/run={run}"}, TIDY_SECONDS)

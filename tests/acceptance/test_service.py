@@ -13,8 +13,11 @@ import httpx
 import pytest
 from services import ANSWER_SECONDS, ENVIRONMENT, KOPI, TIDY_SECONDS, Service, until
 
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.synthetic import generate
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "questions.toml"
+BEN_ASKS = ("--ask", "best_day_of_each_store", "--ask", "4")
 CONNECTIONS = 4  # of a client: so many chunks may be under way when somebody dies
 
 
@@ -113,6 +116,31 @@ def test_a_client_killed_in_the_middle_resumes_with_the_rest_only(
     assert is_verified(folder, tmp_path / "answers")
     assert service.outcomes("stored") - before["stored"] == service.expected_chunks(run)
     assert service.outcomes("same") - before["same"] <= CONNECTIONS
+
+
+def test_two_clients_with_their_own_questions_outlive_a_killed_client_and_a_killed_service(
+    service: Service, folder: Path, tmp_path: Path, kopi: Callable[..., Any]
+) -> None:
+    """Each asks for other tables and columns, so that their chunks differ though their files are the same."""
+    anna_out, ben_out = tmp_path / "anna", tmp_path / "ben"
+    anna = submit(service, folder, "--questions", EXAMPLES, "--out", anna_out)
+    ben = submit(service, folder, "--questions", EXAMPLES, *BEN_ASKS, "--top", 5, "--out", ben_out)
+    run, bens_run = run_of(anna), run_of(ben)
+    until(lambda: service.durable_chunks(run) >= 4 and service.durable_chunks(bens_run) >= 4, ANSWER_SECONDS)
+    anna.kill()
+    anna.communicate()
+    service.kill()
+    service.start()
+    resumed = submit(service, folder, "--resume", run, "--out", anna_out)
+    for client in (resumed, ben):
+        _, complaints = client.communicate(timeout=ANSWER_SECONDS)
+        assert client.returncode == 0, complaints
+    tables = {name: list(service.status(name)["tables"]) for name in (run, bens_run)}
+    assert set(LAYOUT) - set(tables[run]) == {"vouchers"}  # only their ids are asked about
+    assert tables[bens_run] == ["stores", "users", "transactions"]
+    for out, answers in ((anna_out, 12), (ben_out, 2)):
+        checked = kopi("verify", folder, out)
+        assert (checked.code, checked.stdout.count(": equal")) == (0, answers), checked.stdout
 
 
 def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(

@@ -13,7 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sales import Sales, Upload, answers_in, make_sales, processed_chunks, stages_of
+from sales import (
+    BEFORE_BARRIER,
+    BEHIND_BARRIER,
+    Sales,
+    Upload,
+    answers_in,
+    make_sales,
+    processed_chunks,
+    stages_of,
+)
 from services import (
     ANSWER_SECONDS,
     ENVIRONMENT,
@@ -26,9 +35,8 @@ from services import (
     until,
 )
 
-from kopitiam.contracts.questions import ANSWERS
-from kopitiam.contracts.stages import BEFORE_BARRIER, BEHIND_BARRIER
-from kopitiam.contracts.tables import TABLES
+from catalog_tables import TABLES
+from kopitiam.questions.catalog import builtin
 
 CHUNK_ROWS = 100
 SMALL_TABLES = ("stores", "menu_items", "users")
@@ -76,7 +84,7 @@ def test_answers_so_far_are_marked_and_equal_those_to_the_chunks_that_have_come(
     expected = upload.expected()
     whole = {"processed": upload.rows, "durable": upload.rows, "expected": None}
     assert upload.answers(provisional=True) == expected
-    for name in ANSWERS:
+    for name in builtin():
         told = upload.result(f"{name}.json", provisional=True).json()
         table = pq.read_table(pa.BufferReader(upload.result(f"{name}.parquet", provisional=True).content))
         assert (told["provisional"], told["coverage"]) == (True, whole)
@@ -124,11 +132,11 @@ def test_answers_so_far_become_the_answers_of_the_run(
 
 def test_before_the_first_chunk_the_answers_so_far_are_empty(service: Service, tmp_path: Path) -> None:
     upload = Upload(service, tmp_path / "sent")
-    for name, answer in ANSWERS.items():
+    for name, answer in builtin().items():
         told = upload.result(f"{name}.json", provisional=True).json()
         assert (told["provisional"], told["count"], told["rows"]) == (True, 0, [])
         assert told["coverage"] == {"processed": 0, "durable": 0, "expected": None}
-        assert upload.result(f"{name}.csv", provisional=True).text == ",".join(answer.columns) + "\n"
+        assert upload.result(f"{name}.csv", provisional=True).text == ",".join(answer.shown) + "\n"
     upload.end()
     upload.await_end()
     assert upload.result("1.json", provisional=True).json()["provisional"] is False
@@ -147,13 +155,15 @@ def test_every_stage_and_shard_is_seen_to_grow_to_what_it_expects(
 
     expected = stages_of(upload.chunks, upload.expected())
     assert done["stages"] == seen[-1]["stages"] == expected
-    assert expected["join_items"]["1"] == {"expected": 0, "processed": 0, "rows": 0}
+    nothing = {"expected": 0, "processed": 0, "rows": 0, "rows_out": 0}
+    assert expected["check_menu_items"]["1"] == {"role": "check"} | nothing
     for before, after in pairwise(seen):
         for stage, shards in expected.items():
             for shard, whole in shards.items():
                 earlier, later = before["stages"][stage][shard], after["stages"][stage][shard]
                 assert earlier["processed"] <= later["processed"] <= whole["processed"]
-                assert earlier["rows"] <= later["rows"] <= whole["rows"]
+                assert earlier["rows"] <= later["rows"] <= done["stages"][stage][shard]["rows"]
+                assert earlier["rows_out"] <= later["rows_out"] <= done["stages"][stage][shard]["rows_out"]
                 assert earlier["expected"] in {None, later["expected"]}
                 assert later["expected"] in {None, whole["expected"]}
     assert len({processed_chunks(status) for status in seen}) > 2  # none, all, and some in between
@@ -175,8 +185,15 @@ def test_a_status_has_the_names_that_others_rely_on(
     for table in told["tables"].values():
         assert table.keys() >= {"chunks", "rows", "expected_chunks", "expected_rows", "sealed"}
     assert list(told["stages"]) == [*BEFORE_BARRIER, *BEHIND_BARRIER]
-    assert told["stages"]["join_users"]["0"] == {"expected": None, "processed": 1, "rows": 60}
-    assert told["stages"]["server_results"] == {"0": {"expected": 1, "processed": 0, "rows": 0}}
+    assert told["stages"]["check_users"]["0"] == {
+        "role": "check",
+        "expected": None,
+        "processed": 1,
+        "rows": 60,
+        "rows_out": 60,
+    }
+    nothing = {"role": "publish", "expected": 1, "processed": 0, "rows": 0, "rows_out": 0}
+    assert told["stages"]["server_results"] == {"0": nothing}
     shown = kopi("status", upload.run, "--server", service.url).stdout
     assert all(stage in shown for stage in told["stages"])
     upload.cancel()

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from services import ANSWER_SECONDS, ENVIRONMENT, SMALL_BATCHES, Service
 
+from catalog_tables import TABLES
 from kopitiam.client.calls import Calls
 from kopitiam.client.client import Client
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.client.http import Transport
 from kopitiam.client.upload import Sending, upload
-from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.tables import CHUNK_ROWS
+from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import Profile, generate
 from kopitiam.verification import verify
 
@@ -77,7 +78,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def submit(service: Service, folder: Path, out: Path, chunk_rows: int = CHUNK_ROWS) -> int:
     """Sends a folder, waits, and downloads the answers to `out`; the number of chunks of transactions."""
     with Client.over(Transport(service.url, None)) as client:
-        found = open_folder(folder)
+        found = open_folder(folder, TABLES)
         check_structure(found)
         run = client.open_run()
         upload(Calls(Transport(service.url, None)), found, run.id, Sending(chunk_rows=chunk_rows))
@@ -87,7 +88,7 @@ def submit(service: Service, folder: Path, out: Path, chunk_rows: int = CHUNK_RO
 
 
 def csv_files(out: Path) -> dict[str, bytes]:
-    return {name: (out / answer.csv_name).read_bytes() for name, answer in ANSWERS.items()}
+    return {name: (out / answer.csv_name).read_bytes() for name, answer in builtin().items()}
 
 
 def wild_seed_is_answered(service: Service, scratch: Path, seed: int) -> bool:

@@ -1,21 +1,28 @@
-"""One `kopi serve` with tokens and one browser for all tests; a tab of its own for each."""
+"""One browser for all tests, a tab of its own for each; a `kopi serve` with tokens, and a gateway alone."""
 
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
-from visits import ANNA, BEN, Visit
+from playwright.sync_api import Browser, BrowserContext, expect
+from visits import ANNA, BEN, Shelf, Visit
 
 from acceptance.services import ENVIRONMENT, Service
-from kopitiam.contracts.questions import Questions
+from kopitiam.bus.memory import MemoryBus
+from kopitiam.contracts.config import GatewaySection, Settings
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.gateway.app import close_gateway, open_gateway
+from kopitiam.gateway.server import serving
+from kopitiam.registry import Fence, open_registry
 from kopitiam.verification import expected_answers
 
 from chromium import NoBrowser, chromium  # isort: skip
 from debian import skip_or_fail  # isort: skip
 
+expect.set_options(timeout=20_000)  # a busy machine starts the first chart worker slowly
 Rows = list[tuple[str, ...]]
 SETTINGS = {
     "KOPI_GATEWAY__TOKENS": json.dumps({"anna": ANNA, "ben": BEN}),
@@ -43,6 +50,27 @@ def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     served.end()
 
 
+@pytest.fixture(scope="session")
+def shelf(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    home = tmp_path_factory.mktemp("shelf") / "home"
+    settings = Settings(home=home, gateway=GatewaySection(listen="127.0.0.1:0"))
+    with closing(open_registry("sqlite", home)) as registry, closing(MemoryBus()) as bus:
+        gateway = open_gateway(Fence("gateway-1", 1, "a life"), settings, registry, bus)
+        try:
+            with serving(gateway) as url:
+                yield Shelf(home, url)
+        finally:
+            close_gateway(gateway)
+
+
+@pytest.fixture
+def guest(context: BrowserContext, shelf: Shelf) -> Iterator[Visit]:
+    """A visitor of the gateway alone."""
+    visitor = Visit(context.new_page(), shelf)
+    yield visitor
+    visitor.require_quiet()
+
+
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     opened = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
@@ -62,4 +90,4 @@ def visit(context: BrowserContext, service: Service) -> Iterator[Visit]:
 @pytest.fixture(scope="session")
 def expected(tiny_folder: Path) -> dict[str, Rows]:
     """The answers about the tiny folder as `kopi verify` computes them."""
-    return expected_answers(tiny_folder, Questions())
+    return expected_answers(tiny_folder, Parameters())

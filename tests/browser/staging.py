@@ -11,15 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog_tables import TABLES
 from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState, new_run_id
-from kopitiam.contracts.tables import TABLES
 from kopitiam.landing.layout import Home
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Registry
 from kopitiam.registry.registry import connect_registry
+from kopitiam.results.forms import form_name
 from kopitiam.results.summary import RowCount, Summary
-from made_answers import SCHEMAS, MadeAnswers
+from made_answers import MadeAnswers
 
 OWNER = "anna"
 _RUN = """
@@ -33,7 +35,7 @@ _TABLE = "INSERT INTO run_tables (run, table_name, chunks, rows, rejected) VALUE
 def shelve_runs(home: Path, count: int) -> None:
     """Older than any other and over, in one transaction, as the registry would have written them."""
     began = time.time() - 20 * 3600
-    asked = json.dumps(Questions().to_dict())
+    asked = json.dumps(Parameters().to_dict())
     runs = [
         {"run": f"{n:024x}", "label": f"old run {n}", "questions": asked, "owner": OWNER, "at": began + n}
         for n in range(count)
@@ -46,33 +48,45 @@ def shelve_runs(home: Path, count: int) -> None:
 
 def shelve_failed(home: Path, label: str, error: str) -> str:
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
-        run = _opened(registry, label)
+        run = _opened(registry, label, QuestionSet.of_catalog())
         registry.move(run, RunState.FAILED, error)
     return run
 
 
 def shelve_long_answer(home: Path, label: str, rows: int) -> str:
     """A run that is done, with so many large purchases and nothing else."""
+    made = MadeAnswers()
 
     def write(folder: Path) -> None:
-        MadeAnswers().write(folder)
+        made.write(folder)
         ids, amounts = zip(*map(sale, range(rows)), strict=True)
-        sales = pa.table([pa.array(ids), pa.array(amounts, SCHEMAS["1"].types[1])], SCHEMAS["1"])
-        pq.write_table(sales, folder / "results_query_1.parquet", row_group_size=65_536)
+        schema = made.schema("1")
+        sales = pa.table([pa.array(ids), pa.array(amounts, schema.types[1])], schema)
+        pq.write_table(sales, folder / form_name(made.asked.by_name["1"], "parquet"), row_group_size=65_536)
 
-    return _shelve_done(home, label, {"1": rows, "2_1": 0, "2_2": 0, "3": 0, "4": 0}, write)
-
-
-def shelve_answers(home: Path, label: str, made: MadeAnswers) -> str:
-    return _shelve_done(home, label, {name: made.rows(name) for name in ANSWERS}, made.write)
+    counts = dict.fromkeys(made.asked.by_name, 0) | {"1": rows}
+    return _shelve_done(home, label, made.asked, counts, write)
 
 
-def _shelve_done(home: Path, label: str, counts: dict[str, int], write: Callable[[Path], object]) -> str:
-    unmatched = {"stores": 0, "menu_items": 0, "users": 0}
-    summary = Summary(Questions(), {name: RowCount(0, 0) for name in TABLES}, unmatched, counts, 1.0)
+def shelve_answers(home: Path, label: str, made: MadeAnswers, owner: str = OWNER) -> str:
+    counts = {name: made.rows(name) for name in made.asked.by_name}
+    return _shelve_done(home, label, made.asked, counts, made.write, owner=owner)
+
+
+def _shelve_done(
+    home: Path,
+    label: str,
+    asked: QuestionSet,
+    counts: dict[str, int],
+    write: Callable[[Path], object],
+    *,
+    owner: str = OWNER,
+) -> str:
+    unmatched = dict.fromkeys((table for question in asked.questions for table in question.looked_up), 0)
+    summary = Summary(asked, {name: RowCount(0, 0) for name in asked.tables}, unmatched, counts, 1.0)
     attempt = new_run_id()
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
-        run = _opened(registry, label)
+        run = _opened(registry, label, asked, owner)
         folder = Home(home).attempt(run, attempt)
         write(folder)
         (folder / "summary.json").write_text(json.dumps(summary.to_dict()))
@@ -92,6 +106,7 @@ def shelve_nodes(home: Path, *nodes: NodeRecord) -> None:
             registry.report_node(node)
 
 
-def _opened(registry: Registry, label: str) -> str:
-    asked = Questions().to_dict()
-    return registry.open_run(asked, label, OWNER, idempotency_key=None, lease_seconds=600, shards=1).run.run
+def _opened(registry: Registry, label: str, asked: QuestionSet, owner: str = OWNER) -> str:
+    return registry.open_run(
+        asked.to_dict(), label, owner, idempotency_key=None, lease_seconds=600, shards=1
+    ).run.run

@@ -76,8 +76,8 @@ def upload(browser: Browser, service: Service, data: Path, folder: Path) -> str:
         picture(visit.page, folder / f"upload-{scheme}.png")
     hold(context, after=62)
     run = visit.start("Penang, all of 2024 and 2025")
-    expect(visit.page.locator(".coverage")).to_be_visible(timeout=90_000)
-    expect(visit.page.locator("#chart-q3 svg")).to_be_visible(timeout=60_000)
+    expect(visit.page.locator(".coverage")).to_be_visible(timeout=300_000)
+    expect(visit.page.locator("#chart-3 svg")).to_be_visible(timeout=300_000)
     for scheme in ("light", "dark"):
         visit.page.emulate_media(color_scheme=scheme)
         picture(visit.page, folder / f"run-live-{scheme}.png")
@@ -106,7 +106,8 @@ def take_all(browser: Browser, service: Service, run: str, folder: Path, scheme:
     page = context.new_page()
     places: dict[str, tuple[str, Callable[[], None]]] = {
         "runs": ("#/", lambda: expect(page.locator("table.runs tbody tr")).to_have_count(3)),
-        "answers": (f"#/runs/{run}", lambda: expect(page.locator("#chart-q4 svg")).to_be_visible()),
+        "answers": (f"#/runs/{run}", lambda: expect(page.locator("#chart-4 svg")).to_be_visible()),
+        "questions": ("#/questions", lambda: expect(page.locator(".catalog article")).to_have_count(5)),
         "fleet": ("#/fleet", lambda: expect(page.locator(".node")).to_have_count(8)),
     }
     for name, (place, is_there) in places.items():
@@ -114,12 +115,15 @@ def take_all(browser: Browser, service: Service, run: str, folder: Path, scheme:
         is_there()
         if name == "answers":
             page.locator("#answers").evaluate("heading => heading.scrollIntoView()")
+        if name == "questions":
+            page.get_by_role("button", name="Insert an example").click()
+            expect(page.locator(".word .good")).to_be_visible()
         picture(page, folder / f"{name}-{scheme}.png")
     context.close()
     phone = browser.new_context(viewport=PHONE, color_scheme=scheme)
     page = phone.new_page()
     page.goto(f"{service.url}/#/runs/{run}")
-    expect(page.locator("#chart-q4 svg")).to_be_visible()
+    expect(page.locator("#chart-4 svg")).to_be_visible()
     picture(page, folder / f"phone-{scheme}.png")
     phone.close()
 

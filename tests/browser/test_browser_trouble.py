@@ -71,17 +71,6 @@ def test_a_page_that_did_not_come_is_shown_when_the_gateway_is_back(
     expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
 
 
-def test_a_chart_whose_files_did_not_come_is_drawn_when_they_do(
-    visit: Visit, context: BrowserContext, answered: str
-) -> None:
-    visit.expects_silence = True
-    context.route("**/vega-lite.min.js", refuse)
-    visit.enter(f"#/runs/{answered}")
-    expect(visit.page.locator("#chart-q3")).to_contain_text("vega-lite.min.js did not come")
-    context.unroute("**/vega-lite.min.js")
-    expect(visit.page.locator("#chart-q3 svg")).to_be_visible()
-
-
 def test_a_gateway_behind_a_proxy_that_cannot_reach_it_is_told_as_away(
     visit: Visit, context: BrowserContext
 ) -> None:
@@ -122,7 +111,7 @@ def test_a_file_that_did_not_come_is_told_until_it_comes(visit: Visit, answered:
     visit.expects_silence = True
     visit.enter(f"#/runs/{answered}")
     flaw = visit.page.get_by_role("status").filter(has_text="did not come")
-    take = visit.page.locator("#q3").get_by_role("button", name="Parquet")
+    take = visit.page.locator("#answer-3").get_by_role("button", name="Parquet")
     visit.page.route("**/results/3.parquet", refuse)
     take.click()
     expect(flaw).to_contain_text("results_query_3.parquet")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fleets import PATIENCE_SECONDS, Fleet
 
+from catalog_tables import TABLES
 from kopitiam.chaos.clients import Crowd, Folder, SubmittingClient
 from kopitiam.client.calls import Calls
 from kopitiam.client.chunks import read_chunks
@@ -18,7 +19,7 @@ from kopitiam.client.client import RunHandle
 from kopitiam.client.folder import open_folder
 from kopitiam.client.http import Transport
 from kopitiam.contracts.api import End, OpenRun
-from kopitiam.contracts.tables import TABLES, Rejected
+from kopitiam.contracts.tables import Rejected
 from kopitiam.landing.writer import encode
 from kopitiam.verification import verify
 
@@ -125,7 +126,9 @@ def _pieces(data: Path) -> list[Piece]:
     found = []
     with ThreadPoolExecutor(1) as parser:
         for table in TABLES:
-            for chunk in read_chunks(open_folder(data), table, parser, _refuse, chunk_rows=_CHUNK_ROWS):
+            for chunk in read_chunks(
+                open_folder(data, TABLES), TABLES[table], parser, _refuse, chunk_rows=_CHUNK_ROWS
+            ):
                 content = encode(chunk.table, chunk.rows)
                 found.append(Piece(table, chunk.number, chunk.rows.num_rows, content))
     random.Random(7).shuffle(found)

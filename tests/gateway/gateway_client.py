@@ -14,8 +14,9 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.contracts.tables import TABLES, Kind
+from kopitiam.contracts.tables import Kind
 from kopitiam.landing.layout import Home
 from kopitiam.landing.writer import encode
 from trees import files_below

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalWanted
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.gateway.context import Gateway
+from kopitiam.questions.catalog import builtin
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 from kopitiam.results.summary import Coverage, Summary
 from made_answers import small_answers
 
-SUMMARY = Summary(Questions(), {}, {}, {}, seconds=1.0)
+SUMMARY = Summary(Parameters(), {}, {}, {}, seconds=1.0)
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def answering(gateway: Gateway, are_real: bool = False) -> Iterator[list[str]]:
         account = gateway.registry.account(message.run)
         coverage = Coverage.of(account.processed, account.figures.tables)
         head = json.dumps({"attempt": attempt, "provisional": True, "coverage": asdict(coverage)})
-        for answer in ANSWERS.values():
+        for answer in builtin().values():
             for form in ("csv", "parquet"):
                 (folder / form_name(answer, form)).write_text(attempt)
             (folder / form_name(answer, "json")).write_text(f'{head[:-1]}, "rows": [\n]}}\n')

@@ -18,8 +18,8 @@ from gateway_client import (
     rows_of,
 )
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.contracts.tables import TABLES
 from kopitiam.gateway import admission
 
 

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from gateway_client import GatewayClient, parquet_of, rows_of
 
+from catalog_tables import TABLES
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.tables import TABLES
 
 
 def test_a_stored_chunk_is_on_disk_as_it_was_sent(client: GatewayClient, run: str) -> None:

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from gateway_client import GatewayClient, RawUpload, eventually, parquet_file, parquet_of, rows_of
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV
-from kopitiam.contracts.tables import TABLES
 from kopitiam.gateway import examiners
 from kopitiam.landing.writer import encode
 

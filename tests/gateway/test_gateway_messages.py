@@ -11,7 +11,7 @@ from gateways import Served
 from standin_pipeline import answering
 
 from kopitiam.contracts.api import ATTEMPT_HEADER
-from kopitiam.contracts.batches import Batch, Processed
+from kopitiam.contracts.batches import Batch, Processed, StageRows
 from kopitiam.contracts.messages import (
     END_TOPICS,
     HEARTBEAT_TOPIC,
@@ -22,11 +22,11 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import BEFORE_BARRIER, BEHIND_BARRIER
 from kopitiam.gateway import provisional
 from kopitiam.gateway.routes import runs
 from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline.reporting import report_answers
+from kopitiam.questions.question_set import QuestionSet
 
 SHARDS = 3
 
@@ -58,7 +58,9 @@ def process(served: Served, run: str, table: str = "users") -> None:
     }
     log = [chunk for shard, span in spans.items() for chunk in registry.read_span(shard, *span)]
     processed = [Processed(run, table, chunk.shard, 1, chunk.rows) for chunk in log]
-    registry.commit_batch(Batch("query", sum(upto for _, upto in spans.values()), spans, tuple(processed)))
+    counted = [StageRows(run, f"check_{table}", chunk.shard, chunk.rows, chunk.rows) for chunk in log]
+    number = sum(upto for _, upto in spans.values())
+    registry.commit_batch(Batch("query", number, spans, tuple(processed), stage_rows=tuple(counted)))
 
 
 def test_every_shard_is_told_its_end_and_every_node_of_a_force_end(served: Served) -> None:
@@ -91,17 +93,18 @@ def test_the_stages_show_what_each_shard_expects_and_has_processed(served: Serve
     client, run = served.client, served.client.open_run()
     client.put(run, 1)
     stages = client.status(run)["stages"]
-    assert set(stages) == {*BEFORE_BARRIER, *BEHIND_BARRIER}
-    nothing = {"expected": None, "processed": 0, "rows": 0}
-    assert stages["join_users"] == {str(shard): nothing for shard in range(SHARDS)}
+    plan = QuestionSet.of_catalog().stages
+    assert list(stages) == [*plan.before_barrier, *plan.behind_barrier]
+    nothing = {"role": "check", "expected": None, "processed": 0, "rows": 0, "rows_out": 0}
+    assert stages["check_users"] == {str(shard): nothing for shard in range(SHARDS)}
     client.put(run, 0)
     client.end(run, chunks=2, rows=20)
     process(served, run)
     stages = client.status(run)["stages"]
-    done = {"expected": 1, "processed": 1, "rows": 10}
-    assert stages["join_users"] == {"0": done, "1": done, "2": nothing | {"expected": 0}}
-    assert stages["filter_year"] == {str(shard): nothing for shard in range(SHARDS)}
-    assert stages["server_results"] == {"0": {"expected": 1, "processed": 0, "rows": 0}}
+    done = {"role": "check", "expected": 1, "processed": 1, "rows": 10, "rows_out": 10}
+    assert stages["check_users"] == {"0": done, "1": done, "2": nothing | {"expected": 0}}
+    assert stages["filter_year"] == {str(shard): nothing | {"role": "filter"} for shard in range(SHARDS)}
+    assert stages["server_results"] == {"0": nothing | {"role": "publish", "expected": 1}}
 
 
 def test_who_watches_a_run_hears_of_its_end_at_once(served: Served, monkeypatch) -> None:

@@ -63,7 +63,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(client: GatewayClient) ->
 
 
 def test_files_are_compressed_for_those_who_can_unpack_them(client: GatewayClient) -> None:
-    address = f"/static/{stamp()}/charts/vendor/vega.min.js"
+    address = f"/static/{stamp()}/style.css"
     packed = client.http.get(address, headers={"Accept-Encoding": "gzip"})
     plain = client.http.get(address, headers={"Accept-Encoding": "identity"})
     assert packed.headers["content-encoding"] == "gzip"

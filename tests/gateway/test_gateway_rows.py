@@ -1,4 +1,4 @@
-"""Answers and rejected rows page by page, searched, and as charts."""
+"""Answers and rejected rows page by page, and searched."""
 
 import json
 from decimal import Decimal
@@ -120,17 +120,7 @@ def test_cells_are_exact_text(shared, client, run: str) -> None:
     assert page(client, run, "2_1")["rows"][1] == ["2024-02", "99", "99", "12", "false"]
 
 
-def test_charts_come_with_the_summary_of_the_same_moment(shared, client, run: str) -> None:
-    publish(shared, run, small_answers())
-    charts = client.http.get(f"/api/v1/runs/{run}/results/charts").json()
-    assert charts["summary"] == {"rows": {"read": 7}}
-    assert charts["provisional"] is False
-    assert sum(found["purchases"] for found in charts["charts"]["q1"]) == 4
-    assert {row["exact"] for row in charts["charts"]["q3"]} >= {"RM 115,922.885", "RM 12,055,387.76"}
-    assert set(charts["charts"]) == {"q1", "q2_best", "q2_profit", "q3", "q4"}
-
-
-@pytest.mark.parametrize("path", ["results/charts", "results/1/rows"])
+@pytest.mark.parametrize("path", ["results", "results/1/rows", "results/3.svg"])
 def test_answers_that_are_not_there_are_refused_as_their_files_are(client, run: str, path: str) -> None:
     place = f"/api/v1/runs/{run}"
     assert client.http.get(f"{place}/{path}").json() == client.http.get(f"{place}/results/1.csv").json()
@@ -138,7 +128,7 @@ def test_answers_that_are_not_there_are_refused_as_their_files_are(client, run: 
     assert client.http.get(f"{place}/{path}").status_code == 410
 
 
-@pytest.mark.parametrize("path", ["results/charts", "results/1/rows"])
+@pytest.mark.parametrize("path", ["results", "results/1/rows", "results/3.svg"])
 def test_answers_that_were_cleaned_up_are_not_found(shared, client, run: str, path: str) -> None:
     client.seal(run)
     shared.gateway.registry.move(run, RunState.FINAL)
@@ -175,10 +165,10 @@ def test_answers_that_come_while_provisional_ones_are_asked_for_are_given_instea
 
     waiting = shared.gateway.bus.consume(PROVISIONAL_QUEUE, finish)
     try:
-        charts = client.http.get(f"/api/v1/runs/{run}/results/charts?provisional=true")
+        index = client.http.get(f"/api/v1/runs/{run}/results?provisional=true")
     finally:
         waiting.cancel()
-    assert (charts.status_code, charts.json()["provisional"]) == (200, False), charts.text
+    assert (index.status_code, index.json()["provisional"]) == (200, False), index.text
 
 
 def test_provisional_answers_that_are_removed_before_they_are_read_give_way_to_the_answers(

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 from gateway_client import GatewayClient, eventually, parquet_of
 
+from catalog_tables import TABLES
 from kopitiam.contracts.runs import RunState, is_run_id
-from kopitiam.contracts.tables import TABLES
 
 NOBODYS = "0" * 24
 

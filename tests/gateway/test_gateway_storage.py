@@ -14,10 +14,10 @@ from gateways import Served, served
 
 from kopitiam.contracts.api import CSV
 from kopitiam.contracts.config import StorageSection
-from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import RunState, new_run_id
 from kopitiam.gateway.janitor import sweep, tidy
 from kopitiam.landing.layout import KEYS
+from kopitiam.questions.catalog import builtin
 from kopitiam.registry import Fence
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 from kopitiam.storage.port import Key
@@ -142,7 +142,7 @@ def published(gateway: Served, run: str, scratch: Path) -> None:
     at.registry.move(run, RunState.FINAL)
     assert at.registry.claim_final(run, fence)
     with at.storage.new_folder(KEYS.attempt(run, "a1"), scratch) as folder:
-        (folder / form_name(ANSWERS["1"], "csv")).write_bytes(b"transaction_id,final_amount\n" * 100_000)
+        (folder / form_name(builtin()["1"], "csv")).write_bytes(b"transaction_id,final_amount\n" * 100_000)
         (folder / SUMMARY_FILE).write_text("{}")
     at.registry.publish_results(run, "a1", {}, fence)
     assert client.status(run)["state"] == RunState.DONE

@@ -2,6 +2,7 @@
 
 import csv
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from catalog_tables import TABLES
 from kopitiam.contracts.money import to_units
-from kopitiam.contracts.questions import Questions
-from kopitiam.contracts.tables import TABLES, Kind
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.contracts.tables import Kind
 from oracle import plain_answers
 
 Rows = Sequence[tuple[Any, ...]]
@@ -85,7 +87,7 @@ def cut(tables: dict[str, Rows], rows_a_chunk: int) -> list[Chunk]:
     ]
 
 
-def plain(chunks: Iterable[Chunk], questions: Questions | None = None) -> dict[str, list[tuple[str, ...]]]:
+def plain(chunks: Iterable[Chunk], questions: Parameters | None = None) -> dict[str, list[tuple[str, ...]]]:
     """The rows of each answer file, computed without Spark."""
     rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
     for chunk in chunks:
@@ -98,4 +100,32 @@ def plain(chunks: Iterable[Chunk], questions: Questions | None = None) -> dict[s
                 writer = csv.writer(lines)
                 writer.writerow(column.name for column in TABLES[table].columns)
                 writer.writerows(of_table)
-        return plain_answers(Path(folder), questions or Questions())
+        return plain_answers(Path(folder), questions or Parameters())
+
+
+def rows_into_stages(
+    chunks: Iterable[Chunk], shards: int, parameters: Parameters | None = None
+) -> dict[tuple[str, int], int]:
+    """How many rows come into each stage of the catalog before the barrier, by shard; counted one by one."""
+    asked = parameters or Parameters()
+    counts: Counter[tuple[str, int]] = Counter()
+    for chunk in chunks:
+        shard = chunk.number % shards
+        if chunk.table in NAMES:
+            counts[f"check_{chunk.table}", shard] += len(chunk.rows)
+            continue
+        for row in chunk.rows:
+            time = row[-1]
+            counts["filter_year", shard] += 1
+            if not asked.first_year <= int(time[:4]) <= asked.last_year:
+                continue
+            if chunk.table == "transaction_items":
+                counts["agg_products", shard] += 1
+                continue
+            counts["filter_hour", shard] += 1
+            counts["filter_4", shard] += 1
+            counts["agg_purchases", shard] += row[2] is not None
+            if asked.opening <= time[11:] <= asked.closing:
+                counts["agg_tpv", shard] += 1
+                counts["filter_amount", shard] += 1
+    return counts

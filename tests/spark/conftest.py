@@ -14,7 +14,7 @@ from pipelines import Pipeline
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kopitiam.contracts.tables import TABLES
+from catalog_tables import TABLES
 from kopitiam.pipeline.session import SparkOptions, spark_session
 from kopitiam.pipeline.tables import spark_schema
 

@@ -18,9 +18,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 from kopitiam.contracts.batches import Batch
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.tables import TABLES, Table
+from kopitiam.contracts.tables import Table
 from kopitiam.landing.layout import KEYS, Home
 from kopitiam.landing.writer import encode
 from kopitiam.pipeline import batches, compaction, finalize, stream
@@ -30,6 +30,8 @@ from kopitiam.pipeline.finalize import Finalizer
 from kopitiam.pipeline.source import SCHEMA, ChunkLogReader, Descriptors, LogBounds
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.stream import Stream
+from kopitiam.questions.catalog import builtin
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Fence, open_registry
 from kopitiam.registry.registry import connect_registry
 from kopitiam.storage.local import LocalStorage
@@ -101,10 +103,14 @@ class Pipeline:
         self.committed.append(batch)
         self.on_committed(batch)
 
-    def open(self, questions: Questions | None = None) -> str:
-        asked = (questions or Questions()).to_dict()
+    def open(self, asked: Parameters | QuestionSet | None = None) -> str:
         opened = self.registry.open_run(
-            asked, "", "me", idempotency_key=None, lease_seconds=FOR_LONG, shards=self.shards
+            (asked or Parameters()).to_dict(),
+            "",
+            "me",
+            idempotency_key=None,
+            lease_seconds=FOR_LONG,
+            shards=self.shards,
         )
         return opened.run.run
 
@@ -112,6 +118,9 @@ class Pipeline:
         return self.put_table(
             run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), rows_told
         )
+
+    def form(self, run: str, table: str) -> Table:
+        return QuestionSet.from_dict(self.registry.get_run(run).questions).tables[table]
 
     def put_table(
         self,
@@ -124,7 +133,7 @@ class Pipeline:
         encode: Callable[[Table, pa.Table], bytes] = encode,
     ) -> Key:
         """Where it lies."""
-        digest, content = f"{table}-{number}", encode(TABLES[table], rows)
+        digest, content = f"{table}-{number}", encode(self.form(run, table), rows)
         key = self.storage.name_of(KEYS.chunk(run, table, number % self.shards, number), digest)
         self.storage.replace(key, content)
         self.registry.register_chunk(
@@ -144,9 +153,9 @@ class Pipeline:
         for table, state in self.registry.table_states(run).items():
             assert self.registry.end_table(run, table, state.chunks, state.rows).sealed
 
-    def upload(self, chunks: Iterable[Chunk], questions: Questions | None = None) -> str:
+    def upload(self, chunks: Iterable[Chunk], asked: Parameters | QuestionSet | None = None) -> str:
         """A run from its first chunk to its last END."""
-        run = self.open(questions)
+        run = self.open(asked)
         for chunk in chunks:
             self.put(run, chunk)
         self.seal(run)
@@ -212,7 +221,8 @@ class Pipeline:
         return self.home.attempt(run, found.attempt)
 
     def answers(self, run: str) -> Answers:
-        return answers_in(self.published(run))
+        asked = QuestionSet.from_dict(self.registry.get_run(run).questions)
+        return answers_in(self.published(run), asked)
 
     def files(self) -> set[str]:
         """Everything below the home that belongs to runs, by path."""
@@ -221,12 +231,12 @@ class Pipeline:
         return {str(file.relative_to(self.home.path)) for file in found if file.is_file()}
 
 
-def answers_in(folder: Path) -> Answers:
+def answers_in(folder: Path, asked: QuestionSet | None = None) -> Answers:
     """The rows of each answer file, without their header."""
     found = {}
-    for name, answer in ANSWERS.items():
-        with (folder / answer.csv_name).open(encoding="utf-8", newline="") as lines:
+    for name, question in (asked.by_name if asked else builtin()).items():
+        with (folder / question.csv_name).open(encoding="utf-8", newline="") as lines:
             header, *rows = (tuple(row) for row in csv.reader(lines))
-        assert header == answer.columns
+        assert header == question.shown
         found[name] = rows
     return found

@@ -1,14 +1,15 @@
-"""Partial sums of one chunk: by month, by half-year, by customer."""
+"""Partials of one chunk: by month, by half-year, by customer, in 64 bits or in 38 digits."""
 
 from collections import Counter
 
 import pytest
+from plans import KINDS, partial_plan
 
-from kopitiam.contracts.questions import Questions
-from kopitiam.pipeline.stages.aggregators import agg_products, agg_purchases, agg_tpv
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline.compiler.partials import counts_of, partial_of
 
 UNIT = 10_000
-QUESTIONS = Questions()
+PRODUCTS, TPV, PURCHASES = (partial_plan(name) for name in ("2_1", "3", "4"))
 
 
 def month(year, number):
@@ -19,8 +20,8 @@ def half(year, number):
     return year * 2 + number - 1
 
 
-@pytest.mark.parametrize("questions", [Questions(), Questions(2024, 2030), Questions(1, 9998)])
-def test_sums_of_one_chunk_however_many_years_are_asked_about(table, collected, questions):
+@pytest.mark.parametrize("parameters", [Parameters(), Parameters(2024, 2030), Parameters(1, 9998)])
+def test_sums_of_one_chunk_however_many_years_are_asked_about(table, collected, parameters):
     items = table(
         "transaction_items",
         [
@@ -37,75 +38,94 @@ def test_sums_of_one_chunk_however_many_years_are_asked_about(table, collected, 
     sales = table(
         "transactions",
         [
-            ("a", 1, 7, "80.5", "2024-01-01 00:00:00"),
-            ("b", 1, 7, "0.0001", "2024-06-30 23:59:59"),
-            ("c", 1, 7, "10", "2024-07-01 00:00:00"),
-            ("c", 1, 7, "10", "2024-07-01 00:00:00"),  # the same row again
-            ("d", 1, None, "5", "2024-12-31 23:59:59"),  # nobody's, but paid
-            ("e", 1, 8, "5", "2025-01-01 00:00:00"),
+            ("a", 1, 7, "80.5", "2024-01-01 06:00:00"),
+            ("b", 1, 7, "0.0001", "2024-06-30 23:00:00"),
+            ("c", 1, 7, "10", "2024-07-01 06:00:00"),
+            ("c", 1, 7, "10", "2024-07-01 06:00:00"),  # the same row again
+            ("d", 1, None, "5", "2024-12-31 23:00:00"),  # nobody's, but paid
+            ("e", 1, 8, "5", "2025-01-01 06:00:00"),
             ("f", 2, 8, "-3.25", "2024-02-29 12:00:00"),
             ("g", 2, None, "0", "2024-02-29 12:00:00"),
         ],
     )
     sums = collected(
         {
-            "products": items.transform(agg_products(questions)).select(
-                "item_id", "month", "quantity", "subtotal"
+            "products": items.transform(partial_of(PRODUCTS, parameters)).select(
+                "l0", "l1", "l2", "l3", "l4"
             ),
-            "tpv": sales.transform(agg_tpv(questions)).select("store_id", "half", "amount"),
-            "purchases": sales.transform(agg_purchases).select("store_id", "user_id", "purchases"),
+            "tpv": sales.transform(partial_of(TPV, parameters)).select("l0", "l1", "l2", "l3"),
+            "purchases": sales.transform(partial_of(PURCHASES, parameters)).select("l0", "l1", "l2"),
         }
     )
-    assert sums["products"] == Counter(
+    assert sums["products"] == Counter(  # month, item, rows, quantity, subtotal
         [
-            (1, month(2024, 1), 4, 24 * UNIT + 1500),
-            (1, month(2024, 2), 5, 1),
-            (2, month(2024, 2), 3, -75_000),
-            (2, month(2024, 3), -3, 30 * UNIT),
-            (2, month(2024, 12), 1, UNIT),
-            (2, month(2025, 1), 1, UNIT),
+            (month(2024, 1), 1, 3, 4, 24 * UNIT + 1500),
+            (month(2024, 2), 1, 1, 5, 1),
+            (month(2024, 2), 2, 1, 3, -75_000),
+            (month(2024, 3), 2, 1, -3, 30 * UNIT),
+            (month(2024, 12), 2, 1, 1, UNIT),
+            (month(2025, 1), 2, 1, 1, UNIT),
         ]
     )
-    assert sums["tpv"] == Counter(
+    assert sums["tpv"] == Counter(  # half-year, store, rows, amount
         [
-            (1, half(2024, 1), 805_001),
-            (1, half(2024, 2), 25 * UNIT),
-            (1, half(2025, 1), 5 * UNIT),
-            (2, half(2024, 1), -32_500),
+            (half(2024, 1), 1, 2, 805_001),
+            (half(2024, 2), 1, 3, 25 * UNIT),
+            (half(2025, 1), 1, 1, 5 * UNIT),
+            (half(2024, 1), 2, 2, -32_500),
         ]
     )
     assert sums["purchases"] == Counter([(1, 7, 4), (1, 8, 1), (2, 8, 1)])
 
 
-def test_sums_of_several_runs_are_kept_apart(table, collected):
-    items, sales = (
-        table(name, [row], run="one").union(table(name, [row, row], run="two"))
-        for name, row in (
-            ("transaction_items", (1, 2, "12.5", "2024-01-01 00:00:00")),
-            ("transactions", ("a", 1, 7, "80.5", "2024-01-01 00:00:00")),
-        )
+def test_wide_sums_are_exact_where_64_bits_are_not_enough(table, collected):
+    largest, noon = "99999999999999.9999", "2024-03-01 12:00:00"
+    sales = table("transactions", [(f"sale {row}", 1, None, largest, noon) for row in range(20)])
+    wide = sales.transform(partial_of(TPV, Parameters(), is_wide=True)).selectExpr("l2", "CAST(w0 AS STRING)")
+    assert collected({"wide": wide})["wide"] == Counter([(20, str(20 * (10**18 - 1)))])
+
+
+def test_rows_that_name_their_run_and_shard_are_kept_apart(table, collected):
+    sales = table("transactions", [("a", 1, 7, "80.5", "2024-01-01 12:00:00")], run="one").union(
+        table("transactions", [("a", 1, 7, "80.5", "2024-01-01 12:00:00")] * 2, run="two")
     )
     sums = collected(
         {
-            "products": items.transform(agg_products(QUESTIONS)).select("run", "quantity", "subtotal"),
-            "tpv": sales.transform(agg_tpv(QUESTIONS)).select("run", "amount"),
-            "purchases": sales.transform(agg_purchases).select("run", "purchases"),
+            "runs": sales.drop("table", "shard").transform(partial_of(TPV, Parameters())).select("run", "l3"),
+            "both": sales.drop("table")
+            .transform(partial_of(PURCHASES, Parameters()))
+            .select("run", "shard", "l2"),
+            "neither": sales.drop("table", "run", "shard")
+            .transform(partial_of(TPV, Parameters()))
+            .select("l3"),
         }
     )
     assert sums == {
-        "products": Counter([("one", 2, 125_000), ("two", 4, 250_000)]),
-        "tpv": Counter([("one", 805_000), ("two", 1_610_000)]),
-        "purchases": Counter([("one", 1), ("two", 2)]),
+        "runs": Counter([("one", 805_000), ("two", 1_610_000)]),
+        "both": Counter([("one", 0, 1), ("two", 0, 2)]),
+        "neither": Counter([(2_415_000,)]),
     }
 
 
-def test_a_chunk_without_rows_leaves_nothing_behind(table, collected):
-    items, sales = table("transaction_items", []), table("transactions", [])
-    sums = collected(
-        {
-            "products": items.transform(agg_products(QUESTIONS)),
-            "tpv": sales.transform(agg_tpv(QUESTIONS)),
-            "purchases": sales.transform(agg_purchases),
-        }
+def test_rows_are_counted_by_the_conditions_that_they_meet(table, collected):
+    sales = table(
+        "transactions",
+        [
+            ("a", 1, 7, "80", "2023-12-31 12:00:00"),
+            ("b", 1, 7, "80", "2024-01-01 12:00:00"),
+            ("c", 1, None, "80", "2024-01-01 23:00:01"),
+        ],
+    ).drop("table", "run", "shard")
+    counted = counts_of(
+        [frozenset({"@year"}), frozenset({"@year", "@hour"}), frozenset({"@hour"})], Parameters()
     )
-    assert not any(sums.values())
+    assert collected({"counts": sales.transform(counted)})["counts"] == Counter([(2, 1, 2)])
+
+
+def test_a_chunk_without_rows_leaves_nothing_behind(table, collected):
+    empty = {"transactions": table("transactions", []), "transaction_items": table("transaction_items", [])}
+    made = {
+        name: empty[partial_plan(name).fact].transform(partial_of(partial_plan(name), Parameters()))
+        for name in KINDS
+    }
+    assert not any(collected(made).values())

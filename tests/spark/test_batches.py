@@ -11,16 +11,16 @@ from pipelines import Pipeline, answers_in
 
 from full_disk import fill, mounted
 from kopitiam.contracts.errors import StaleEpoch, Unavailable
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
 from kopitiam.landing.layout import KEYS
 from kopitiam.storage.local import LocalStorage
 
 CHUNKS = cut(sales(seed=5), rows_a_chunk=20)
 ASKED = (
-    Questions(),
-    Questions(2024, 2024, "08:00:00", "20:00:00", "60.5", top=1),
-    Questions(2000, 2001),  # when nothing was sold
+    Parameters(),
+    Parameters(2024, 2024, "08:00:00", "20:00:00", "60.5", top=1),
+    Parameters(2000, 2001),  # when nothing was sold
 )
 
 

@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 from chunked_sales import NOON, Chunk, cut, plain, sales
 from pipelines import Pipeline, dying_at
+from plans import KINDS
 
 from kopitiam.contracts.runs import RunState
 from kopitiam.pipeline import compaction
-from kopitiam.pipeline.partials import COLUMNS, kind_of
+from kopitiam.pipeline.partials import kind_of
 
 BATCHES = 8
 ITEMS = [
@@ -81,11 +82,11 @@ def test_a_merge_cut_short_counts_the_old_ones_or_the_new_one_never_both(make_pi
         pipeline.stream.sweep()
         assert (new in on_disk(pipeline)) is bool(merged)
         assert on_disk(pipeline) >= known(pipeline, run)
-        assert len(known(pipeline, run)) == 2 * len(COLUMNS) - merged
+        assert len(known(pipeline, run)) == 2 * len(KINDS) - merged
 
     pipeline.compaction.compact(run)
 
-    assert levels(pipeline, run) == dict.fromkeys(((kind, 1) for kind in COLUMNS), 1)
+    assert levels(pipeline, run) == dict.fromkeys(((kind, 1) for kind in KINDS), 1)
     pipeline.finish(run)
     assert pipeline.answers(run) == plain(SALES)
     assert on_disk(pipeline) == set()

@@ -7,13 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 from chunked_sales import cut, plain, sales
 from pipelines import Pipeline
+from plans import KINDS
 
 from kopitiam.contracts.errors import PartialsDiffer
 from kopitiam.contracts.runs import RunState
 from kopitiam.pipeline import batches, compaction
-from kopitiam.pipeline.partials import COLUMNS, LARGE_SALES, kind_of
+from kopitiam.pipeline.partials import kind_of
 
 CHUNKS = cut(sales(seed=3), rows_a_chunk=20)
+LISTED = "1"
 
 
 def vanish(file: Path) -> None:
@@ -43,7 +45,7 @@ def processed(make_pipeline) -> tuple[Pipeline, str]:
 def test_each_partial_is_committed_with_its_rows(processed):
     pipeline, run = processed
     found = {kind_of(each.path): each for each in pipeline.registry.partials(run)}
-    assert found.keys() == COLUMNS.keys()
+    assert found.keys() == set(KINDS)
     for each in found.values():
         assert each.rows == rows_in(pipeline.home.partials / each.path) > 0
 
@@ -51,13 +53,13 @@ def test_each_partial_is_committed_with_its_rows(processed):
 @pytest.mark.parametrize("harm", [vanish, truncate, duplicate])
 def test_partials_that_changed_after_their_batch_fail_the_attempt_and_at_last_the_run(processed, harm):
     pipeline, run = processed
-    partial = next(each for each in pipeline.registry.partials(run) if kind_of(each.path) == "purchases")
+    partial = next(each for each in pipeline.registry.partials(run) if kind_of(each.path) == "4")
     folder = pipeline.home.partials / partial.path
     whole = shutil.copytree(folder, pipeline.home.path / "whole")
     harm(next(folder.glob("part-*.parquet")))
     pipeline.registry.open_barrier(run)
 
-    with pytest.raises(PartialsDiffer, match=rf"partials of purchases have \d+ rows, {partial.rows} were"):
+    with pytest.raises(PartialsDiffer, match=rf"partials of 4 have \d+ rows, {partial.rows} were"):
         pipeline.finalizer.finish(run)
     assert pipeline.state(run) is RunState.FINAL
     if harm is vanish:  # it was only out of sight
@@ -81,7 +83,7 @@ def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(make_pipel
     def lose(point: str) -> None:
         if point == "batch.written":
             folders = pipeline.home.partials.glob("*/batch=*")
-            for folder in folders if lost == "all of it" else pipeline.home.partials.glob("*/*/*/kind=tpv"):
+            for folder in folders if lost == "all of it" else pipeline.home.partials.glob("*/*/*/kind=3"):
                 shutil.rmtree(folder)
 
     with monkeypatch.context() as patches:
@@ -106,16 +108,16 @@ def test_merged_partials_are_counted_and_those_that_changed_are_not_merged(make_
         pipeline.step()
     pipeline.seal(run)
     before = pipeline.registry.partials(run)
-    sales_before = sum(each.rows for each in before if kind_of(each.path) == LARGE_SALES)
-    tpv = next(each for each in before if kind_of(each.path) == "tpv")
+    sales_before = sum(each.rows for each in before if kind_of(each.path) == LISTED)
+    tpv = next(each for each in before if kind_of(each.path) == "3")
     file = next((pipeline.home.partials / tpv.path).glob("part-*.parquet"))
     duplicate(file)
 
     pipeline.compaction.compact(run)
 
     after = {kind_of(each.path): each for each in pipeline.registry.partials(run) if each.level}
-    assert after.keys() == COLUMNS.keys() - {"tpv"}
-    assert after[LARGE_SALES].rows == sales_before
+    assert after.keys() == set(KINDS) - {"3"}
+    assert after[LISTED].rows == sales_before
     for each in after.values():
         assert each.rows == rows_in(pipeline.home.partials / each.path)
     next(file.parent.glob("part-copy-*")).unlink()

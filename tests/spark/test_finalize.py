@@ -10,9 +10,9 @@ from chunked_sales import cut, plain, sales
 from pipelines import answers_in, dying_at
 
 from kopitiam.contracts.errors import RegistryUnavailable, RunFailed, StaleEpoch, Unavailable
-from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.runs import RunState
 from kopitiam.pipeline import finalize
+from kopitiam.questions.catalog import builtin
 from kopitiam.registry import Fence
 from kopitiam.storage.port import Key
 
@@ -41,8 +41,8 @@ def test_provisional_answers_cover_what_was_processed_until_the_final_ones_come(
     assert answers_in(folder) == plain(ORDER[:PROCESSED])
     assert pipeline.state(run) is RunState.OPEN
     assert json.loads((folder / "summary.json").read_text())["coverage"] == covered
-    for answer in ANSWERS.values():
-        told = json.loads((folder / answer.csv_name).with_suffix(".json").read_text())
+    for question in builtin().values():
+        told = json.loads((folder / question.csv_name).with_suffix(".json").read_text())
         assert (told["provisional"], told["coverage"]) == (True, covered)
 
     pipeline.seal(run)
@@ -107,7 +107,7 @@ def test_answers_killed_at_any_point_are_made_again_and_leave_nothing_behind(rea
 
     files = {str(file.relative_to(pipeline.home.path)) for file in attempt.iterdir()}
     assert pipeline.files() == files | {f"rejected/run={run}/users-client.csv"}
-    assert len(files) == 3 * len(ANSWERS) + 1
+    assert len(files) == 3 * len(builtin()) + 1
     assert list((pipeline.home.path / "scratch").iterdir()) == []
     for place in (pipeline.home.landing, pipeline.home.partials):
         assert not any("run=" in str(folder) for folder in place.rglob("*"))

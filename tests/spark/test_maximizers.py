@@ -1,81 +1,85 @@
-"""Partials are added before they are ranked; of equals the lowest id wins."""
+"""Partials are added before they are ranked; of equals the lowest key wins."""
 
 from collections import Counter
 
 import pytest
+from plans import answer_plan, partials_of
 
-from kopitiam.contracts.questions import Questions
-from kopitiam.pipeline.stages.maximizers import max_products, sum_tpv, top_customers
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline.compiler.answers import merged_groups, ranked_groups
+from kopitiam.questions.catalog import read_json
+from kopitiam.questions.question_set import QuestionSet
 
-
-@pytest.fixture
-def product_partials(spark):
-    rows = [
-        # month 1: the largest partial is item 1's, the largest sum item 2's
-        (1, 1, 10, 10),
-        (2, 1, 6, 6),
-        (2, 1, 6, 6),
-        # month 2: equals in both figures
-        (30, 2, 5, 50),
-        (4, 2, 5, 50),
-        (200, 2, 5, 50),
-        # month 3: one sells most, another earns most
-        (7, 3, 9, 10),
-        (8, 3, 1, 90),
-        # month 4: nothing but losses
-        (5, 4, -3, -30),
-        (6, 4, -2, -40),
-        # month 5: an id of 0 against its equal
-        (0, 5, 1, 1),
-        (1, 5, 1, 1),
-    ]
-    return spark.createDataFrame(rows, "item_id long, month int, quantity long, subtotal long")
-
-
-@pytest.fixture
-def customer_partials(spark):
-    rows = [
-        # store 1: user 9 wins by adding; 20, 3 and 100 are equal behind
-        (1, 9, 2),
-        (1, 9, 2),
-        (1, 20, 3),
-        (1, 3, 3),
-        (1, 100, 1),
-        (1, 100, 2),
-        (1, 5, 1),
-        # store 2: fewer customers than asked for
-        (2, 9, 1),
-        # store 3: exactly three, all equal
-        (3, 33, 1),
-        (3, 11, 1),
-        (3, 22, 1),
-    ]
-    return spark.createDataFrame(rows, "store_id long, user_id long, purchases long")
+PRODUCTS = [  # month, item, rows, quantity, subtotal
+    # month 1: the largest partial is item 1's, the largest sum item 2's
+    (1, 1, 1, 10, 10),
+    (1, 2, 1, 6, 6),
+    (1, 2, 1, 6, 6),
+    # month 2: equals in both figures
+    (2, 30, 1, 5, 50),
+    (2, 4, 1, 5, 50),
+    (2, 200, 1, 5, 50),
+    # month 3: one sells most, another earns most
+    (3, 7, 1, 9, 10),
+    (3, 8, 1, 1, 90),
+    # month 4: nothing but losses
+    (4, 5, 1, -3, -30),
+    (4, 6, 1, -2, -40),
+    # month 5: an id of 0 against its equal
+    (5, 0, 1, 1, 1),
+    (5, 1, 1, 1, 1),
+]
+CUSTOMERS = [  # store, user, purchases
+    # store 1: user 9 wins by adding; 20, 3 and 100 are equal behind
+    (1, 9, 2),
+    (1, 9, 2),
+    (1, 20, 3),
+    (1, 3, 3),
+    (1, 100, 1),
+    (1, 100, 2),
+    (1, 5, 1),
+    # store 2: fewer customers than asked for
+    (2, 9, 1),
+    # store 3: exactly three, all equal
+    (3, 33, 1),
+    (3, 11, 1),
+    (3, 22, 1),
+]
 
 
-def test_products_are_ranked_by_their_sums(product_partials, collected):
-    best = product_partials.transform(max_products).select(
-        "month", "best_item_id", "sellings_qty", "richest_item_id", "profit_sum"
+def ranked(spark, plan, rows, slices=1):
+    groups = partials_of(spark, plan.partial, rows).transform(merged_groups(plan, {}, slices))
+    return groups.transform(ranked_groups(plan))
+
+
+def test_products_are_ranked_by_their_sums(spark, collected):
+    best = collected(
+        {
+            name: ranked(spark, answer_plan(name), PRODUCTS).selectExpr("k0", "k1", "CAST(m0 AS BIGINT)")
+            for name in ("2_1", "2_2")
+        }
     )
-    assert collected({"best": best})["best"] == Counter(
-        [(1, 2, 12, 2, 12), (2, 4, 5, 4, 50), (3, 7, 9, 8, 90), (4, 6, -2, 5, -30), (5, 0, 1, 0, 1)]
-    )
+    assert best["2_1"] == Counter([(1, 2, 12), (2, 4, 5), (3, 7, 9), (4, 6, -2), (5, 0, 1)])
+    assert best["2_2"] == Counter([(1, 2, 12), (2, 4, 50), (3, 8, 90), (4, 5, -30), (5, 0, 1)])
 
 
 def test_payment_value_is_added_up_by_store_and_half(spark, collected):
-    rows = [(1, 4048, 100), (1, 4048, -30), (1, 4049, 5), (2, 4048, 0), (2, 4048, 999_999_999_999_999_999)]
-    partials = spark.createDataFrame(rows, "store_id long, half long, amount long")
-    total = partials.transform(sum_tpv).select("store_id", "half", "tpv")
+    largest = 999_999_999_999_999_999
+    rows = [(4048, 1, 1, 100), (4048, 1, 1, -30), (4049, 1, 1, 5), (4048, 2, 1, 0)]
+    rows += [(4048, 2, 1, largest)] * 20  # beyond 64 bits
+    total = ranked(spark, answer_plan("3"), rows).selectExpr("k0", "k1", "CAST(m0 AS STRING)")
     assert collected({"total": total})["total"] == Counter(
-        [(1, 4048, 70), (1, 4049, 5), (2, 4048, 999_999_999_999_999_999)]
+        [(4048, 1, "70"), (4049, 1, "5"), (4048, 2, str(20 * largest))]
     )
 
 
-def test_of_customers_with_equal_purchases_the_lowest_ids_win(customer_partials, collected):
-    columns = ("store_id", "rank", "user_id", "purchases")
+@pytest.mark.parametrize("slices", [1, 2, 5])
+def test_of_customers_with_equal_purchases_the_lowest_ids_win(spark, collected, slices):
     top = collected(
         {
-            str(n): customer_partials.transform(top_customers(Questions(top=n))).select(*columns)
+            str(n): ranked(spark, answer_plan("4", Parameters(top=n)), CUSTOMERS, slices).select(
+                "k0", "rank", "k1", "m0"
+            )
             for n in (1, 3, 5)
         }
     )
@@ -83,3 +87,24 @@ def test_of_customers_with_equal_purchases_the_lowest_ids_win(customer_partials,
     three = [*first, (1, 2, 3, 3), (1, 3, 20, 3), (3, 2, 22, 1), (3, 3, 33, 1)]
     five = [*three, (1, 4, 100, 3), (1, 5, 5, 1)]
     assert top == {"1": Counter(first), "3": Counter(three), "5": Counter(five)}
+
+
+def test_empty_keys_come_first_among_equals_and_are_lost_in_no_slice(spark, collected):
+    [question] = read_json(
+        [
+            {
+                "name": "buyers",
+                "title": "Buyers",
+                "from": "transactions",
+                "by": {"user_id": "user_id"},
+                "measure": {"purchases": "count(*)"},
+                "rank": {"by": "purchases", "top": 2, "order": "asc"},
+                "columns": ["user_id", "purchases"],
+            }
+        ]
+    )
+    plan = answer_plan("buyers", asked=QuestionSet.select(Parameters(), [question]))
+    rows = [(None, 1), (None, 1), (7, 2), (3, 2), (1, 9)]
+    for slices in (1, 3):
+        first = ranked(spark, plan, rows, slices).select("rank", "k0", "m0")
+        assert collected({"first": first})["first"] == Counter([(1, None, 2), (2, 3, 2)])

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from chunked_sales import cut, sales
 from pipelines import Pipeline
+from plans import CATALOG
 from pyspark.sql import SparkSession
 
+from catalog_tables import TABLES
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.folder import open_folder
-from kopitiam.contracts.questions import Questions
-from kopitiam.contracts.tables import TABLES
-from kopitiam.pipeline.partials import COLUMNS
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline.compiler.partials import PartialLayout
 from oracle import plain_answers
 
-ONE_YEAR = Questions(2024, 2024)
+ONE_YEAR = Parameters(2024, 2024)
 OF_THE_YEARS = {"IsNotNull(created_at)", "GreaterThanOrEqual(created_at)", "LessThan(created_at)"}
 
 
@@ -47,7 +48,8 @@ class Executed:
 def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
     """A batch with all chunks of two runs that ask differently, and the final step of the larger one."""
     pipeline = Pipeline(spark, tmp_path_factory.mktemp("plans"))
-    with closing(pipeline.registry):
+    with closing(pipeline.registry), pytest.MonkeyPatch.context() as patches:
+        patches.setattr("kopitiam.pipeline.answering._SMALL_TABLE", 20)  # as if there were millions of users
         run = pipeline.open()
         put_folder(pipeline, run, tiny_folder)
         pipeline.upload(cut(sales(seed=1), rows_a_chunk=20), ONE_YEAR)
@@ -55,15 +57,15 @@ def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
             queries_of(spark, pipeline.stream_all), queries_of(spark, lambda: pipeline.finish(run))
         )
         assert len(pipeline.committed) == 1
-        assert pipeline.answers(run) == plain_answers(tiny_folder, Questions())
+        assert pipeline.answers(run) == plain_answers(tiny_folder, Parameters())
         yield made
 
 
 def put_folder(pipeline: Pipeline, run: str, folder: Path) -> None:
     with ThreadPoolExecutor(1) as workers:
-        for table in TABLES:
-            for chunk in read_chunks(open_folder(folder), table, workers, refuse, chunk_rows=3000):
-                pipeline.put_table(run, table, chunk.number, chunk.rows)
+        for name, table in TABLES.items():
+            for chunk in read_chunks(open_folder(folder, TABLES), table, workers, refuse, chunk_rows=3000):
+                pipeline.put_table(run, name, chunk.number, chunk.rows)
     pipeline.seal(run)
 
 
@@ -135,6 +137,7 @@ def test_each_branch_of_a_batch_reads_only_the_columns_that_it_needs(executed):
             frozenset({"transaction_id", "final_amount", "created_at"}),
             frozenset({"store_id", "final_amount", "created_at"}),
             frozenset({"store_id", "user_id", "created_at"}),
+            frozenset({"created_at"}),  # how many are of the years, which no partial counts
         },
         "transaction_items": {frozenset({"item_id", "quantity", "subtotal", "created_at"})},
     }
@@ -151,9 +154,10 @@ def test_each_filter_of_a_batch_reaches_down_as_far_as_it_can(executed):
         frozenset({"transaction_id", "final_amount", "created_at"}): {frozenset(OF_THE_YEARS | of_an_amount)},
         frozenset({"store_id", "final_amount", "created_at"}): {frozenset(OF_THE_YEARS)},
         frozenset({"store_id", "user_id", "created_at"}): {frozenset(OF_THE_YEARS | {"IsNotNull(user_id)"})},
+        frozenset({"created_at"}): {frozenset(OF_THE_YEARS)},
         frozenset({"item_id", "quantity", "subtotal", "created_at"}): {frozenset(OF_THE_YEARS)},
     }
-    least = f"GreaterThanOrEqual(final_amount,{Questions().min_units})"
+    least = f"GreaterThanOrEqual(final_amount,{Parameters().min_units})"
     assert sum(least in pushed_filters(scan) for scan in scans) == sum(
         "transaction_id" in columns_read(scan) for scan in scans
     )
@@ -161,7 +165,10 @@ def test_each_filter_of_a_batch_reaches_down_as_far_as_it_can(executed):
 
 def test_the_final_step_reads_partials_and_names_and_no_sales(executed):
     read = {name: set(map(columns_read, scans)) for name, scans in scans_of(executed.final).items()}
-    assert read == {kind: {frozenset(columns)} for kind, columns in COLUMNS.items()} | {
+    columns = {plan.name: set(PartialLayout(plan).schema.names) for plan in CATALOG.partials}
+    partials = {name: read.pop(name) for name in columns}
+    assert all(scan <= columns[name] for name, scans in partials.items() for scan in scans), partials
+    assert read == {
         name: {frozenset(column.name for column in TABLES[name].columns)}
         for name in ("stores", "menu_items", "users")
     }

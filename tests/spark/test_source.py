@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.lanes import EXPRESS_CHUNKS, slow_lane
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.pipeline.source import (
     BESIDE_CHUNKS,
     NAME,
@@ -39,7 +39,7 @@ class Log:
     def add(self, count: int, shards: int = 1) -> str:
         """A run with so many chunks of transactions."""
         run = self.registry.open_run(
-            Questions().to_dict(), "", "me", idempotency_key=None, lease_seconds=60, shards=shards
+            Parameters().to_dict(), "", "me", idempotency_key=None, lease_seconds=60, shards=shards
         ).run.run
         self.grow(run, range(count))
         return run

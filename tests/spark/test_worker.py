@@ -6,8 +6,9 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 
 import pytest
-from chunked_sales import cut, plain, sales
+from chunked_sales import cut, plain, rows_into_stages, sales
 from pipelines import FOR_LONG, Pipeline, answers_in
+from plans import CATALOG
 
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.messages import (
@@ -21,7 +22,7 @@ from kopitiam.contracts.messages import (
     end_topic,
 )
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import BEFORE_BARRIER, expected_by_stage
+from kopitiam.contracts.stages import total_by_shard
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.worker import PipelineNode, Worker
 from kopitiam.registry import Fence
@@ -103,12 +104,13 @@ def test_every_shard_of_every_stage_tells_how_far_it_is_and_when_it_has_ended(ma
             eventually(lambda: pipeline.state(run) is RunState.DONE)
             eventually(lambda: told[-1].stage == "server_results")
 
+    expected, rows_in = pipeline.registry.expectations(run), rows_into_stages(CHUNKS, shards=3)
     due = {
-        (stage, shard): (volume.chunks, volume.rows)
-        for stage, shards in expected_by_stage(pipeline.registry.expectations(run)).items()
-        for shard, volume in shards.items()
+        (stage, shard): (volume.chunks, rows_in[stage, shard])
+        for stage in CATALOG.stages.before_barrier
+        for shard, volume in total_by_shard(expected, CATALOG.stages.tables_of(stage)).items()
     }
-    assert {stage for stage, _ in due} == set(BEFORE_BARRIER)
+    assert len(due) == 3 * len(CATALOG.stages.before_barrier)
     assert (0, 0) in due.values()
     assert before_the_end == {worker: figures for worker, figures in due.items() if worker[1] < 2}
     *reports, last = told

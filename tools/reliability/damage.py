@@ -14,7 +14,7 @@ import httpx
 from sales import FolderClient, Sales, Upload
 from services import ANSWER_SECONDS, Service
 
-from kopitiam.contracts.questions import ANSWERS
+from kopitiam.questions.catalog import builtin
 from tools.reliability.measurements import Measurement, at_most, none_of
 from tools.reliability.scenes import (
     CHUNK_ROWS,
@@ -168,7 +168,7 @@ def result_files(session: Session) -> Iterator[Measurement]:
         upload.send_all(sales, CHUNK_ROWS)
         upload.end()
         await_over(service, upload.run)
-        names = [f"{name}.{form}" for name in ANSWERS for form in ("csv", "json")]
+        names = [f"{name}.{form}" for name in builtin() for form in ("csv", "json")]
         sound = {name: upload.result(name).content for name in names}
         files = sorted(
             path

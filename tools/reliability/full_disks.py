@@ -9,8 +9,8 @@ from pathlib import Path
 from sales import Sales, Upload
 from services import ANSWER_SECONDS, Service
 
+from catalog_tables import TABLES
 from full_disk import fill, mounted
-from kopitiam.contracts.tables import TABLES
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.scenes import CHUNK_ROWS, OVER, Account, Calls, Session, fetch, serving, state_of
 

@@ -16,8 +16,8 @@ import httpx
 from sales import Sales, Upload
 from services import SHARDS, Service
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV
-from kopitiam.contracts.tables import TABLES
 from kopitiam.landing.layout import Home
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.recorded_syncs import Disk

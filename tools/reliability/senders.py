@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from sales import Upload
 from services import Service
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.contracts.tables import TABLES
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.scenes import CHUNK_ROWS, Account, Calls, MemoryWatch, Session, fetch, serving
 

@@ -12,7 +12,7 @@ from kopitiam.client.client import Client
 from kopitiam.client.downloads import DownloadedAnswers
 from kopitiam.client.http import Transport
 from kopitiam.contracts.errors import KopitiamError, Unavailable
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import RegistryPort
 from kopitiam.synthetic import generate
 from kopitiam.verification import verify
@@ -87,7 +87,7 @@ class SubmittingClient:
                     expected=expected[table],
                     processed=processed.get(table, 0),
                 )
-                for table in TABLES
+                for table in QuestionSet.of_catalog().tables
             }
         )
 

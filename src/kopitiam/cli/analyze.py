@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from kopitiam.cli.options import AnswersJson, Config, Hours, MinAmount, Top, Years, asked
+from kopitiam.cli.options import (
+    AnswersJson,
+    Ask,
+    Config,
+    Hours,
+    MinAmount,
+    Questions,
+    Top,
+    Years,
+    question_set,
+    run_arguments,
+    run_parameters,
+)
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.contracts.config import load_settings
@@ -25,11 +37,13 @@ def analyze(
     hours: Hours = None,
     min_amount: MinAmount = None,
     top: Top = None,
+    questions: Questions = None,
+    ask: Ask = None,
     config: Config = None,
     as_json: AnswersJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark has to say.")] = False,
 ) -> None:
-    """Answer the four questions about a folder of CSV exports, all in this process.
+    """Answer questions about a folder of CSV exports, all in this process: the four, or those you name.
 
     Examples:
 
@@ -38,10 +52,15 @@ def analyze(
       kopi analyze exports --out answers                and as files, with a report.html to look at
 
       kopi analyze exports --years 2024 --top 5 --strict
+
+      kopi analyze exports --questions mine.toml        all questions of a file of your own
+
+      kopi analyze exports --questions mine.toml --ask sales_by_hour --ask 3
     """
     settings = load_settings(config)
-    questions = asked(settings.questions, years, hours, min_amount, top)
-    found = open_folder(folder)
+    parameters = run_parameters(settings.questions, years, hours, min_amount, top)
+    asked = question_set(settings.questions, parameters, questions, ask)
+    found = open_folder(folder, asked.tables)
 
     if out is not None:
         require_writable(out)
@@ -61,7 +80,7 @@ def analyze(
         with private_client(settings, options) as (client, engine):
             from kopitiam.cli.delivery import deliver
 
-            run = client.open_run(**questions.to_dict())
+            run = client.open_run(**run_arguments(asked))
             client.upload(found, run, strict=strict, progress=progress.on_table)
             engine.session.result()  # if Spark does not start, that is what to tell
             run.wait(progress=progress.on_status)

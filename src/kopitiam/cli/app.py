@@ -15,6 +15,7 @@ from kopitiam.cli.cluster import cluster_app
 from kopitiam.cli.generate import generate
 from kopitiam.cli.node import node_app
 from kopitiam.cli.nodes import gateway, monitor, pipeline
+from kopitiam.cli.questions import questions
 from kopitiam.cli.runs import cancel, results, runs, status
 from kopitiam.cli.serve import serve
 from kopitiam.cli.signals import Terminated, raise_on_signals
@@ -26,14 +27,28 @@ from kopitiam.contracts.errors import KopitiamError
 
 app = typer.Typer(
     name="kopi",
-    help="Exact answers to four questions about a coffee chain's sales.",
+    help="Exact answers to questions about a coffee chain's sales: four that come with it, and your own.",
     epilog="Start with: kopi generate --out data, then kopi analyze data --out answers",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (analyze, serve, submit, runs, status, results, cancel, adopt, generate, verify, bench, warm):
+for command in (
+    analyze,
+    questions,
+    serve,
+    submit,
+    runs,
+    status,
+    results,
+    cancel,
+    adopt,
+    generate,
+    verify,
+    bench,
+    warm,
+):
     app.command()(command)
 for node in (gateway, pipeline, monitor):
     app.command(rich_help_panel="Nodes of a fleet")(node)

@@ -7,30 +7,37 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from kopitiam.cli.bars import printable
+from kopitiam.cli.bars import name_text
 
 _GAP = "  "
 
 
 def in_columns(
-    console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]], figures: AbstractSet[int]
+    console: Console,
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    figures: AbstractSet[int],
+    indent: int = 0,
 ) -> Iterator[Text]:
     """`figures` are the columns that are set to the right. A pipe gets whole lines, however long."""
-    clean = [[printable(cell) for cell in row] for row in rows]
+    clean = [[name_text(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *clean, strict=True)]
-    if console.is_terminal and sum(widths) + len(_GAP) * (len(widths) - 1) > console.width:
-        yield from _stacked(titles, clean)
+    margin = " " * indent
+    if console.is_terminal and indent + sum(widths) + len(_GAP) * (len(widths) - 1) > console.width:
+        yield from _stacked(titles, clean, margin)
         return
-    yield Text(_line(titles, widths, figures), "bold")
+    yield Text(margin + _line(titles, widths, figures), "bold")
     for row in clean:
-        yield Text(_line(row, widths, figures))
+        yield Text(margin + _line(row, widths, figures))
 
 
-def _stacked(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+def _stacked(titles: Sequence[str], rows: Sequence[Sequence[str]], margin: str) -> Iterator[Text]:
     for first, *others in rows:
-        yield Text(first, "bold")
+        yield Text(margin + first, "bold")
         yield from (
-            Text(f"{_GAP}{title} {cell}") for title, cell in zip(titles[1:], others, strict=True) if cell
+            Text(f"{margin}{_GAP}{title} {cell}")
+            for title, cell in zip(titles[1:], others, strict=True)
+            if cell
         )
 
 

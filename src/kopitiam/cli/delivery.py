@@ -11,6 +11,7 @@ from kopitiam.cli.terminal import answers_as_json, show_answers
 from kopitiam.client.client import RunHandle
 from kopitiam.client.downloads import DownloadedAnswers
 from kopitiam.results.summary import Summary
+from kopitiam.results.workbook import WORKBOOK_FILE, write_workbook
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,10 @@ class _Delivered:
 def deliver(run: RunHandle, out: Path | None, as_json: bool) -> None:
     """Shows the answers; without `out` only what is shown is fetched, and not kept."""
     if out is not None:
+        (out / WORKBOOK_FILE).unlink(missing_ok=True)  # an earlier run's
         run.download(out)
+        answers = DownloadedAnswers(out)
+        write_workbook(out / WORKBOOK_FILE, answers, answers.summary)
         _show(run.id, out, out, as_json)
         return
     with tempfile.TemporaryDirectory(prefix="kopitiam-") as scratch:

@@ -1,14 +1,22 @@
-"""Flags that several commands share, and the questions that they make."""
+"""Flags that several commands share, and the set of questions that they make."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kopitiam.contracts.config import QuestionsSection
-from kopitiam.contracts.errors import ConfigError
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.errors import ConfigError, InputError, QuestionError
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import read_toml
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.groups import require_few_groups
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.questions.wording import Flaw
+
+_MOST_BYTES = 1 << 20  # of a file of questions
 
 Config = Annotated[
     Path | None,
@@ -19,7 +27,8 @@ AnswersJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print JSON for scripts instead of text; of Q1 the first rows, summary.answers counts them all.",
+        help="Print JSON for scripts instead of text: the first 10 rows of an answer that lists rows, the "
+        "first 1,000 of any other; summary.answers counts them all.",
     ),
 ]
 Insecure = Annotated[
@@ -39,11 +48,31 @@ Hours = Annotated[
     ),
 ]
 MinAmount = Annotated[
-    str | None, typer.Option(metavar="RM", help="Least amount of Q1 \\[default: 75].", show_default=False)
+    str | None,
+    typer.Option(metavar="RM", help="Least amount, of Q1 and @amount \\[default: 75].", show_default=False),
 ]
 Top = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Customers per store in Q4 \\[default: 3].", show_default=False),
+    typer.Option(metavar="N", help="Places of a rank, of Q4 and @top \\[default: 3].", show_default=False),
+]
+
+Questions = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--questions",
+        metavar="F",
+        help="TOML file with questions of your own; repeatable.",
+        show_default=False,
+    ),
+]
+Ask = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ask",
+        metavar="NAME",
+        help="Ask this question of the catalog or of F; repeatable \\[default: all of F, or the catalog].",
+        show_default=False,
+    ),
 ]
 
 
@@ -51,10 +80,64 @@ def has_flags(years: str | None, hours: str | None, min_amount: str | None, top:
     return any(flag is not None for flag in (years, hours, min_amount, top))
 
 
-def asked(
+def question_set(
+    base: QuestionsSection,
+    parameters: Parameters,
+    files: Sequence[Path] | None = None,
+    names: Sequence[str] | None = None,
+) -> QuestionSet:
+    """What the files and names ask: all of the files without names, the catalog without either.
+
+    Raises QuestionError with file and line for the first flaw, before anything else is read or sent.
+    """
+    own = read_questions(files or [], parameters, base.max_groups)
+    asked = QuestionSet.select(parameters, own, names or None)
+    asked.require_answerable(base.max_groups)
+    return asked
+
+
+def read_questions(files: Sequence[Path], parameters: Parameters, max_groups: int) -> list[Question]:
+    """The questions of all files, each checked as far as that is possible without data."""
+
+    def check(question: Question) -> None:
+        require_few_groups(question, parameters, max_groups)
+        _require_drawable(question)
+
+    questions: dict[str, Question] = {}
+    origins: dict[str, Path] = {}
+    for file in files:
+        for question in read_toml(_text_of(file), str(file), check=check):
+            if question.name in questions:
+                other = origins[question.name]
+                raise QuestionError(f"{file}: question {question.name} is in {other} too; names must differ")
+            questions[question.name], origins[question.name] = question, file
+    return list(questions.values())
+
+
+def _require_drawable(question: Question) -> None:
+    from kopitiam.results.charts.design import NotDrawable, design
+
+    try:
+        design(question)
+    except NotDrawable as error:
+        raise Flaw("chart", f"{error}; name other columns, or leave chart out") from None
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{file}: larger than {_MOST_BYTES:,} bytes; want a file of questions")
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: not UTF-8 text; save the file as UTF-8") from None
+
+
+def run_parameters(
     base: QuestionsSection, years: str | None, hours: str | None, min_amount: str | None, top: int | None
-) -> Questions:
-    """The questions of the settings, with the flags above them."""
+) -> Parameters:
+    """The parameters of the settings, with the flags above them."""
     changes = {
         "years": _years(years) if years is not None else None,
         "hours": _hours(hours) if hours is not None else None,
@@ -62,6 +145,20 @@ def asked(
         "top": top,
     }
     return base.model_copy(update={k: v for k, v in changes.items() if v is not None}).ask()
+
+
+def run_arguments(asked: QuestionSet) -> dict[str, Any]:
+    """The arguments of `Client.open_run` that ask these questions."""
+    values = asked.parameters.to_dict()
+    is_catalog = asked.questions == QuestionSet.of_catalog().questions
+    return {
+        "years": tuple(values["years"]),
+        "hours": tuple(values["hours"]),
+        "min_amount": values["min_amount"],
+        "top": values["top"],
+        "questions": [question for question in asked.questions if not question.is_builtin],
+        "ask": None if is_catalog else [question.name for question in asked.questions],
+    }
 
 
 def _years(text: str) -> tuple[int, int]:

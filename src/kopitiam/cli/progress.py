@@ -21,12 +21,12 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from kopitiam.cli.status_view import progress_line, through_stages
+from kopitiam.cli.status_view import chunks_processed, progress_line
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import RunStatus
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.layout import LAYOUT
 
-_WIDEST = max(map(len, TABLES))
+_WIDEST = max(map(len, LAYOUT))
 _QUIET_SECONDS = 10.0
 
 
@@ -132,5 +132,5 @@ class SubmitProgress(_Bars):
 
 
 def _show_stages(progress: Progress, task: TaskID, status: RunStatus) -> None:
-    done, expected = through_stages(status)
+    done, expected = chunks_processed(status)
     progress.update(task, total=expected, completed=done, step=progress_line(status))

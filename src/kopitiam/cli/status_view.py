@@ -6,13 +6,13 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from kopitiam.cli.bars import Figure, barred, printable
+from kopitiam.cli.bars import Figure, barred, name_text, printable
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
 
 
 def status_lines(found: RunStatus, console: Console) -> Iterator[Text]:
-    name = f"run {found.run}{f' ({found.label})' if found.label else ''}"
-    yield Text(printable(f"{name}: {found.state}, since {moment(found.created_at)}"))
+    name = f"run {found.run}{f' ({name_text(found.label)})' if found.label else ''}"
+    yield Text(f"{name}: {found.state}, since {moment(found.created_at)}")
     if found.error:
         yield Text(printable(found.error), "red")
     yield Text("tables", "bold")
@@ -24,15 +24,17 @@ def status_lines(found: RunStatus, console: Console) -> Iterator[Text]:
 
 
 def progress_line(found: RunStatus) -> str:
-    """Chunks through all stages: the one figure that grows steadily until the answers are there."""
-    done, expected = through_stages(found)
-    return f"{done:,} of {expected:,} chunks through stages · {found.state}"
+    """The one figure that grows steadily until the answers are there."""
+    done, expected = chunks_processed(found)
+    return f"{done:,} of {expected:,} chunks processed · {found.state}"
 
 
-def through_stages(found: RunStatus) -> tuple[int, int]:
-    """Chunks processed, and chunks expected as far as that is known."""
-    shards = [shard for stage in found.stages.values() for shard in stage.values()]
-    return sum(shard.processed for shard in shards), sum(shard.expected or 0 for shard in shards)
+def chunks_processed(found: RunStatus) -> tuple[int, int]:
+    """Chunks that have passed the stages of their table, each counted once, and chunks in all as far as that
+    is known: those that END expects, or those that have come."""
+    tables = found.tables.values()
+    known = (each.chunks if each.expected_chunks is None else each.expected_chunks for each in tables)
+    return sum(table.processed for table in tables), sum(known)
 
 
 def moment(seconds: float) -> str:
@@ -60,16 +62,19 @@ def _stages(found: RunStatus) -> Iterator[Figure]:
 
 
 def _stage(name: str, work: StageStatus) -> Figure:
+    rows = f"{work.rows_out:,} of {work.rows:,} rows went on"
     chunks = f"{_of(work.processed, work.expected)} chunks"
-    return Figure((name, f"{work.rows:,} rows"), chunks, _share(work.processed, work.expected))
+    return Figure((name, rows), chunks, _share(work.processed, work.expected))
 
 
 def _sum(shards: list[StageStatus]) -> StageStatus:
     expected = [shard.expected for shard in shards]
     return StageStatus(
+        role=shards[0].role,
         expected=None if None in expected else sum(count or 0 for count in expected),
         processed=sum(shard.processed for shard in shards),
         rows=sum(shard.rows for shard in shards),
+        rows_out=sum(shard.rows_out for shard in shards),
     )
 
 

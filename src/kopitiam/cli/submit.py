@@ -9,13 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kopitiam.cli.connection import Authority, Server, Token, connected
-from kopitiam.cli.options import AnswersJson, Config, Hours, MinAmount, Top, Years, asked, has_flags
+from kopitiam.cli.options import (
+    AnswersJson,
+    Ask,
+    Config,
+    Hours,
+    MinAmount,
+    Questions,
+    Top,
+    Years,
+    has_flags,
+    question_set,
+    run_arguments,
+    run_parameters,
+)
 from kopitiam.client.client import RunHandle
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import InputFolder, check_structure, open_folder
 from kopitiam.client.http import PATIENCE_SECONDS
 from kopitiam.contracts.config import QuestionsSection, load_settings
 from kopitiam.contracts.errors import ConfigError, Unavailable
+from kopitiam.questions.question_set import QuestionSet
 
 if TYPE_CHECKING:
     from kopitiam.cli.progress import SubmitProgress
@@ -43,6 +57,8 @@ def submit(
     hours: Hours = None,
     min_amount: MinAmount = None,
     top: Top = None,
+    questions: Questions = None,
+    ask: Ask = None,
     patience: Annotated[
         float | None,
         typer.Option(
@@ -63,13 +79,15 @@ def submit(
 
       kopi submit exports --server http://gateway:8440 --out answers
 
+      kopi submit exports --questions mine.toml --ask sales_by_hour
+
       kopi submit exports --resume 0f8c2d...   go on after a crash: only what is missing is sent
     """
     settings = load_settings(config)
-    questions = _questions(settings.questions, years, hours, min_amount, top)
-    if resume is not None and (label or has_flags(years, hours, min_amount, top)):
+    flags = (years, hours, min_amount, top)
+    asked = question_set(settings.questions, run_parameters(settings.questions, *flags), questions, ask)
+    if resume is not None and (label or has_flags(*flags) or questions or ask):
         raise ConfigError("--resume: the run has its label and its questions already")
-    found = open_folder(folder)
     if out is not None:
         require_writable(out)
 
@@ -78,6 +96,11 @@ def submit(
 
     server = server or settings.gateway.url
     first, later = (_FIRST_SECONDS, PATIENCE_SECONDS) if patience is None else (patience, patience)
+    tables = asked.tables
+    if resume is not None:
+        with connected(server, token, authority, first) as client:
+            tables = client.run(resume).tables()
+    found = open_folder(folder, tables)
     with (
         SubmitProgress(found.total_bytes) as progress,
         connected(server, token, authority, later, progress.on_trouble) as client,
@@ -85,7 +108,7 @@ def submit(
         check_structure(found, progress.on_checked)
         if resume is None:
             with connected(server, token, authority, first, progress.on_trouble) as opening:
-                resume = opening.open_run(label, **questions).id
+                resume = opening.open_run(label, **_arguments(settings.questions, asked, *flags)).id
         run = client.run(resume)
         with _resumable(run, _again(found, run, server, out, strict), progress):
             client.upload(found, run, strict=strict, progress=progress.on_table)
@@ -98,18 +121,19 @@ def submit(
             deliver(run, out, as_json)
 
 
-def _questions(
-    base: QuestionsSection, years: str | None, hours: str | None, min_amount: str | None, top: int | None
+def _arguments(
+    base: QuestionsSection,
+    asked: QuestionSet,
+    years: str | None,
+    hours: str | None,
+    min_amount: str | None,
+    top: int | None,
 ) -> dict[str, Any]:
-    """What the settings or the flags ask; the rest is left to the gateway."""
+    """Parameters that the settings or the flags say; the rest is left to the gateway."""
     flags = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
-    wanted = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
-    questions = asked(base, years, hours, min_amount, top).to_dict()
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in questions.items()
-        if name in wanted
-    }
+    given = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
+    arguments = run_arguments(asked)
+    return {name: value for name, value in arguments.items() if name not in flags or name in given}
 
 
 def _again(folder: InputFolder, run: RunHandle, server: str, out: Path | None, strict: bool) -> str:

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from kopitiam.cli.options import Config, Hours, Json, MinAmount, Top, Years, asked, has_flags
+from kopitiam.cli.options import (
+    Ask,
+    Config,
+    Hours,
+    Json,
+    MinAmount,
+    Questions,
+    Top,
+    Years,
+    has_flags,
+    question_set,
+    run_parameters,
+)
 from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import Difference
 
@@ -19,24 +31,35 @@ def verify(
     hours: Hours = None,
     min_amount: MinAmount = None,
     top: Top = None,
+    questions: Questions = None,
+    ask: Ask = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Check answers against the CSV exports with DuckDB, without Spark: amounts, multisets, order, ties.
 
-    Ends with 1 and the differences if there are any. What was asked is taken from the summary.json beside
-    the answers, unless flags say otherwise; where there is none, from the settings.
+    Ends with 1 and the differences if there are any. What was asked, questions of your own included, is
+    taken from the summary.json beside the answers, unless flags say otherwise; where there is none, from the
+    settings.
 
-    Example:
+    Examples:
 
       kopi verify exports answers
+
+      kopi verify exports answers --questions mine.toml --ask sales_by_hour
     """
     settings = load_settings(config)
     from kopitiam.verification import verify as check
 
     flags = (years, hours, min_amount, top)
-    questions = asked(settings.questions, *flags) if has_flags(*flags) else None
-    report = check(data, results, questions, default=settings.questions.ask())
+    asked = question_set(settings.questions, run_parameters(settings.questions, *flags), questions, ask)
+    report = check(
+        data,
+        results,
+        asked.parameters if has_flags(*flags) else None,
+        asked.questions if questions or ask else None,
+        default=asked,
+    )
     if as_json:
         typer.echo(json.dumps({"is_equal": report.is_equal, **asdict(report)}, indent=2, ensure_ascii=False))
     else:

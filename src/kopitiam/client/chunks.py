@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from kopitiam.client.folder import InputFolder
-from kopitiam.contracts.tables import CHUNK_ROWS, TABLES, Rejected, Table
+from kopitiam.contracts.tables import CHUNK_ROWS, Rejected, Table
 from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm, Normalized
 
@@ -27,7 +27,7 @@ class Chunk:
 
 def read_chunks(
     folder: InputFolder,
-    table: str,
+    table: Table,
     workers: Executor,
     on_rejected: Callable[[Rejected], None],
     on_bytes: Callable[[int], None] = lambda _: None,
@@ -44,7 +44,7 @@ def read_chunks(
             yield normalized.rows
 
     for number, rows in enumerate(cut(good_rows(), chunk_rows)):
-        yield Chunk(TABLES[table], number, rows)
+        yield Chunk(table, number, rows)
 
 
 def cut(parts: Iterable[pa.Table], chunk_rows: int) -> Iterator[pa.Table]:
@@ -80,9 +80,9 @@ def in_order(
             future.cancel()
 
 
-def _blocks(folder: InputFolder, table: str) -> Iterator[tuple[NormalForm, Block]]:
-    for file in folder.files[table]:
-        form = NormalForm(TABLES[table], read_header(file), folder.shown(file))
+def _blocks(folder: InputFolder, table: Table) -> Iterator[tuple[NormalForm, Block]]:
+    for file in folder.files[table.name]:
+        form = NormalForm(table, read_header(file), folder.shown(file))
         for block in read_blocks(file):
             yield form, block
 

@@ -1,27 +1,33 @@
 """A gateway as a Python object: open a run, send a folder, wait, take the answers."""
 
+import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.client.calls import Calls
-from kopitiam.client.downloads import FORMS, download, download_provisional, require_answer
+from kopitiam.client.downloads import FORMS, download, download_provisional
 from kopitiam.client.folder import InputFolder, check_structure, open_folder
 from kopitiam.client.http import CONNECTIONS, PATIENCE_SECONDS, Transport
 from kopitiam.client.upload import Sending, upload
 from kopitiam.client.upload_progress import Progress
-from kopitiam.contracts.api import Asked, OpenRun, RunStatus
-from kopitiam.contracts.errors import ConfigError, RunFailed, RunOver
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.api import AskedQuestions, OpenRun, RunStatus
+from kopitiam.contracts.errors import ConfigError, InputError, RunFailed, RunOver
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
+from kopitiam.contracts.tables import Table
+from kopitiam.questions.catalog import read_json, read_toml
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.question_set import QuestionSet, tables_of
 
+OwnQuestions = str | Path | Sequence[Question] | Sequence[Mapping[str, Any]]
 _FIRST_POLL, _SLOWEST_POLL = 0.1, 0.3
 _PAGE = 50
 
@@ -60,13 +66,23 @@ class RunHandle:
             transport.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST_POLL)
 
+    def asked(self) -> QuestionSet:
+        """What the run asks."""
+        return QuestionSet.from_dict(self.status().questions)
+
+    def tables(self) -> dict[str, Table]:
+        """The tables that the run wants, with the columns of each."""
+        return tables_of({name: table.columns for name, table in self.status().tables.items()})
+
     def answer(self, name: str) -> pa.Table:
-        """One answer, all columns: "1", "2_1", "2_2", "3" or "4"."""
-        data = self._calls.result(self.id, f"{require_answer(name)}.parquet")
+        """The answer to one question of the run, with all columns."""
+        if name not in (known := self.asked().by_name):
+            raise InputError(f"no answer {name!r}; there are {', '.join(known)}")
+        data = self._calls.result(self.id, f"{name}.parquet")
         return pq.read_table(pa.BufferReader(data))
 
     def answers(self) -> dict[str, pa.Table]:
-        return {name: self.answer(name) for name in ANSWERS}
+        return {name: self.answer(name) for name in self.asked().by_name}
 
     def download(self, out: str | Path, forms: tuple[str, ...] = FORMS) -> None:
         """Every answer as CSV, JSON and Parquet, the summary, and the rejected rows if there are any."""
@@ -124,19 +140,27 @@ class Client:
         hours: tuple[str, str] | None = None,
         min_amount: str | int | Decimal | None = None,
         top: int | None = None,
+        questions: OwnQuestions = (),
+        ask: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> RunHandle:
-        """What is not asked keeps the gateway's default. The same key again gives the same run."""
-        asked = Asked(
+        """Opens a run. Parameters that are not given keep the gateway's default; without `questions` and
+        `ask` the catalog is asked. The same key again gives the same run."""
+        own = own_questions(questions)
+        QuestionSet.select(Parameters(), own, ask)  # refuses what makes no sense before it is sent
+        asked = AskedQuestions(
             years=(years, years) if isinstance(years, int) else years,
             hours=hours,
             min_amount=None if min_amount is None else str(min_amount),
             top=top,
+            ask=None if ask is None else list(ask),
+            definitions=[json.loads(question.definition) for question in own],
         )
-        asked.above(Questions())  # refuses what makes no sense before it is sent
+        given = asked.model_dump(exclude_none=True, exclude={"ask", "definitions"})
+        Parameters.from_dict(Parameters().to_dict() | given)
         # Without a key of its own, an opening whose answer is lost would open a second run.
-        wanted = OpenRun(label=label, questions=asked, idempotency_key=idempotency_key or uuid.uuid4().hex)
-        return self.run(self._calls.open_run(wanted).run)
+        request = OpenRun(label=label, questions=asked, idempotency_key=idempotency_key or uuid.uuid4().hex)
+        return self.run(self._calls.open_run(request).run)
 
     def submit(
         self,
@@ -150,18 +174,27 @@ class Client:
         hours: tuple[str, str] | None = None,
         min_amount: str | int | Decimal | None = None,
         top: int | None = None,
+        questions: OwnQuestions = (),
+        ask: Sequence[str] | None = None,
     ) -> RunHandle:
         """Sends a folder of CSV exports, all of it or, with `resume`, what a run does not have yet.
 
         >>> run = client.submit("exports", progress=print)
+        >>> run = client.submit("exports", questions="mine.toml", ask=["sales_by_hour", "3"])
         """
-        asks = any(asked is not None for asked in (years, hours, min_amount, top))
+        parameters = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
+        own = own_questions(questions)
+        asks = own or any(each is not None for each in (*parameters.values(), ask))
         if resume is not None and (label or asks):
             raise ConfigError("a run that is resumed has its label and its questions already")
-        found = open_folder(Path(folder))
+        if resume is None:
+            tables = QuestionSet.select(Parameters(), own, ask).tables
+        else:
+            tables = self.run(resume).tables()
+        found = open_folder(Path(folder), tables)
         check_structure(found)
         if resume is None:
-            run = self.open_run(label, years=years, hours=hours, min_amount=min_amount, top=top)
+            run = self.open_run(label, **parameters, questions=own, ask=ask)  # type: ignore[arg-type]
         else:
             run = self.run(resume)
         self.upload(found, run, strict=strict, progress=progress)
@@ -197,6 +230,18 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def own_questions(questions: OwnQuestions) -> list[Question]:
+    """Own questions from the path of a TOML file, from definitions as JSON has them, or as they are."""
+    if isinstance(questions, str | Path):
+        path = Path(questions)
+        try:
+            return read_toml(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from None
+    parsed = [each for each in questions if isinstance(each, Question)]
+    return parsed or read_json([each for each in questions if not isinstance(each, Question)])
 
 
 def require_hope(status: RunStatus) -> None:

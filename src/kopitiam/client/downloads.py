@@ -1,7 +1,7 @@
 """The answers of a run as files taken from a gateway, and those files as answers again."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from kopitiam.client.calls import Calls
 from kopitiam.contracts.errors import InputError, RunNotFound, Unavailable
-from kopitiam.contracts.questions import ANSWERS
 from kopitiam.contracts.tables import Rejected
-from kopitiam.results.forms import REJECTED_FILE, SUMMARY_FILE
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.forms import REJECTED_FILE, SUMMARY_FILE, form_name
 from kopitiam.results.reading import REPORT_FILE, AnswerFiles, read_rejected, read_summary
 from kopitiam.results.summary import Summary
 
-FORMS = ("csv", "json", "parquet", "html")  # the last is the report, one for all answers
+_FORMS_OF_ANSWERS = ("csv", "json", "parquet")
+FORMS = (*_FORMS_OF_ANSWERS, "html")  # the last is the report, one for all answers
 _EXAMPLES = 5
 _TRIES = 5
 
@@ -42,10 +43,12 @@ def _download(calls: Calls, run: str, out: Path, forms: tuple[str, ...], query: 
     require_writable(out)
     for stale in (SUMMARY_FILE, REJECTED_FILE, REPORT_FILE):
         (out / stale).unlink(missing_ok=True)
-    for answer in ANSWERS.values():
+    asked = QuestionSet.from_dict(calls.status(run).questions)
+    for question in asked.questions:
         for form in forms:
-            if form != "html":
-                calls.fetch_result(run, f"{answer.name}.{form}", out / _file(answer.name, form), query)
+            if form in _FORMS_OF_ANSWERS:
+                file = f"{question.name}.{form}"
+                calls.fetch_result(run, file, out / form_name(question, form), query)
     if "html" in forms:
         calls.fetch_result(run, REPORT_FILE, out / REPORT_FILE, query)
     if calls.status(run).rejected:
@@ -76,8 +79,8 @@ class DownloadedAnswers:
     def rows(self, name: str) -> int:
         return self._files.rows(name)
 
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        return self._files.batches(name)
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        return self._files.batches(name, columns)
 
     @property
     def summary(self) -> Summary:
@@ -93,15 +96,9 @@ class DownloadedAnswers:
             return read_rejected(file, _EXAMPLES)
 
     @property
+    def asked(self) -> QuestionSet:
+        return self.summary.asked
+
+    @property
     def _files(self) -> AnswerFiles:
-        return AnswerFiles.of(self.folder)
-
-
-def require_answer(name: str) -> str:
-    if name not in ANSWERS:
-        raise InputError(f"no answer {name!r}; there are {', '.join(ANSWERS)}")
-    return name
-
-
-def _file(name: str, form: str) -> str:
-    return Path(ANSWERS[name].csv_name).with_suffix(f".{form}").name
+        return AnswerFiles.of(self.folder, self.asked)

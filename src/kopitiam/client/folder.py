@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import shorten
 
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.tables import TABLES
+from kopitiam.contracts.tables import Table
 from kopitiam.intake.blocks import column_at, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
 
@@ -19,7 +19,10 @@ _SCAN_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class InputFolder:
+    """A folder of CSV exports, with the tables that are wanted of it."""
+
     path: Path
+    tables: dict[str, Table]  # in normal form
     files: dict[str, tuple[Path, ...]]  # by table, in the order in which their rows are numbered
 
     @property
@@ -30,16 +33,19 @@ class InputFolder:
         return os.fsencode(file.relative_to(self.path)).decode("utf-8", "replace")
 
 
-def open_folder(path: Path) -> InputFolder:
+def open_folder(path: Path, tables: dict[str, Table]) -> InputFolder:
     try:
         if not path.is_dir():
             what = "is a file, not a folder" if path.exists() else "no such folder"
             raise InputError(f"{path}: {what}")
         entries = sorted(path.iterdir())
-        files = {name: _files_of(name, path, entries) for name in TABLES}
+        if not entries:
+            names = ", ".join(tables)
+            raise InputError(f"{path}: the folder is empty; want folders {names} with CSV files")
+        files = {name: _files_of(name, path, entries) for name in tables}
     except OSError as error:
         raise InputError(f"{error.filename or path}: cannot be read: {error.strerror}") from None
-    return InputFolder(path, files)
+    return InputFolder(path, tables, files)
 
 
 def check_structure(folder: InputFolder, on_bytes: Callable[[int], None] = lambda _: None) -> None:
@@ -48,7 +54,7 @@ def check_structure(folder: InputFolder, on_bytes: Callable[[int], None] = lambd
         for file in files:
             try:
                 has_quotes = _check_text(file, folder.shown(file), on_bytes)
-                NormalForm(TABLES[name], read_header(file), folder.shown(file))
+                NormalForm(folder.tables[name], read_header(file), folder.shown(file))
                 if has_quotes:
                     _require_closed_quotes(file)
             except OSError as error:
@@ -56,8 +62,6 @@ def check_structure(folder: InputFolder, on_bytes: Callable[[int], None] = lambd
 
 
 def _files_of(name: str, path: Path, entries: list[Path]) -> tuple[Path, ...]:
-    if not entries:
-        raise InputError(f"{path}: the folder is empty; want folders {', '.join(TABLES)} with CSV files")
     folders = [e for e in entries if re.fullmatch(rf"(\d+\.\s*)?{name}", e.name) and e.is_dir()]
     if not folders:
         raise InputError(

@@ -26,7 +26,7 @@ from kopitiam.client.upload_progress import Meter, Progress
 from kopitiam.contracts.api import End, RunStatus
 from kopitiam.contracts.errors import BadRows, InputError, KopitiamError, RunOver, ServiceError, TableSealed
 from kopitiam.contracts.runs import RunState, Span
-from kopitiam.contracts.tables import CHUNK_ROWS, TABLES, Rejected
+from kopitiam.contracts.tables import CHUNK_ROWS, Rejected
 from kopitiam.landing.quarantine import Quarantine
 from kopitiam.landing.writer import encode
 
@@ -73,7 +73,7 @@ def upload(calls: Calls, folder: InputFolder, run: str, sending: Sending = _PLAI
             closing(_Abandoning(branch)),
         ):
             work = _Upload(branch, folder, run, sending, parsers, senders, Path(scratch))
-            for name in TABLES:
+            for name in folder.tables:
                 work.send(name, status)
     except BadRows:
         with suppress(KopitiamError):
@@ -145,7 +145,12 @@ class _Upload:
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
         chunks = read_chunks(
-            self.folder, name, self.parsers, on_rejected, on_bytes, chunk_rows=self.sending.chunk_rows
+            self.folder,
+            self.folder.tables[name],
+            self.parsers,
+            on_rejected,
+            on_bytes,
+            chunk_rows=self.sending.chunk_rows,
         )
         with closing(chunks):  # type: ignore[type-var]  # a generator, though it is declared an iterator
             for chunk in chunks:

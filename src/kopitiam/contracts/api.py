@@ -4,56 +4,65 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kopitiam.contracts.questions import Questions
-
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
 MOST_CHUNKS = 10_000_000
 MOST_REJECTED_BYTES = 8 << 20  # of rows that a client set aside, in one call
 MOST_REJECTED_PARTS = 99_999
+MOST_QUESTIONS = 100  # in one run
 ATTEMPT_HEADER = "Kopitiam-Attempt"  # which set of answers a file belongs to
 
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]  # no NUL: PostgreSQL keeps none
 Number = Annotated[int, Field(ge=0, lt=MOST_CHUNKS)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-TableName = Literal["stores", "menu_items", "users", "transactions", "transaction_items"]
+QuestionName = Annotated[str, Field(pattern="^[a-z0-9_]{1,40}$")]
+StageRole = Literal["check", "filter", "aggregate", "rank", "join", "publish"]
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Asked(_Message):
-    """The parameters of the questions; what is left out keeps the gateway's default."""
+class AskedQuestions(_Message):
+    """What a run asks. Parameters that are left out keep the gateway's default.
+
+    `definitions` are own questions. `ask` names those to be answered, out of the catalog and `definitions`;
+    without it all of `definitions` are asked, or the catalog if there are none.
+    """
 
     years: tuple[int, int] | None = None
     hours: tuple[str, str] | None = None
     min_amount: Annotated[str, Field(max_length=40)] | None = None
     top: int | None = None
-
-    def above(self, defaults: Questions) -> Questions:
-        return Questions.from_dict(defaults.to_dict() | self.model_dump(exclude_none=True))
+    ask: Annotated[list[QuestionName], Field(max_length=MOST_QUESTIONS)] | None = None
+    definitions: Annotated[list[dict[str, Any]], Field(max_length=MOST_QUESTIONS)] = []
 
 
 class OpenRun(_Message):
     label: Text = ""
-    questions: Asked = Asked()
+    questions: AskedQuestions = AskedQuestions()
     idempotency_key: Annotated[Text, Field(min_length=1)] | None = None
 
 
 class TableStatus(_Message):
+    columns: list[str]  # of its normal form
     chunks: int
     rows: int
     expected_chunks: int | None
     expected_rows: int | None
     sealed: bool
     rejected: int
+    processed: int  # chunks that have passed the stages before the barrier
 
 
 class StageStatus(_Message):
+    """One shard of a stage: chunks expected and processed, rows that came in and rows that went on."""
+
+    role: StageRole
     expected: int | None
     processed: int
     rows: int
+    rows_out: int
 
 
 class RunStatus(_Message):
@@ -114,7 +123,7 @@ class About(_Message):
     version: str
     needs_token: bool
     questions: dict[str, Any]
-    tables: dict[str, list[str]]  # the columns that each must have
+    tables: dict[str, list[str]]  # the columns that each must have for the questions of the catalog
     max_chunk_bytes: int
     max_chunk_rows: int
     lease_seconds: float
@@ -132,14 +141,6 @@ class AnswerPage(_Message):
     provisional: bool
 
 
-class Charts(_Message):
-    """What is drawn of the answers: by chart, rows with numbers for the axes and exact text for people."""
-
-    charts: dict[str, list[dict[str, Any]]]
-    summary: dict[str, Any]  # as summary.json has it; `coverage` says how much provisional answers are about
-    provisional: bool
-
-
 class RejectedPage(_Message):
     """Some of the rows that were set aside, each with table, file, line, reason and the row itself."""
 
@@ -147,6 +148,92 @@ class RejectedPage(_Message):
     rows: list[list[str]]
     offset: int
     more: bool
+
+
+class AnswerColumnView(_Message):
+    name: str
+    kind: str
+    role: str  # key, measure, attribute, rank, matched
+    shown: bool  # in the CSV file
+
+
+class IndexColumn(AnswerColumnView):
+    listed: bool  # in tables for people: all but marks of matching and ids that a name stands for
+    matched: str | None  # of a name: the column that says whether its table has it
+
+
+class ChartView(_Message):
+    """What the chart of an answer shows; the chart itself is `{name}.svg`, `.png` or `.pdf`."""
+
+    description: str
+    caption: list[str]  # what it leaves out, adds up or sums up
+    drawn: int  # rows of the answer
+    rows: int
+
+
+class PivotView(_Message):
+    """An answer that may be shown with a line for each of `lines` and a column for each `period`."""
+
+    lines: str
+    label: str  # the column that names a line
+    period: str
+    figure: str
+    most_periods: int
+
+
+class AnswerView(_Message):
+    name: str
+    title: str
+    about: str  # what was asked, with the parameters of the run
+    file: str  # as which it is saved, without `.csv` or another ending
+    rows: int
+    columns: list[IndexColumn]
+    chart: ChartView | None
+    note: str  # why there is no chart
+    pivot: PivotView | None
+
+
+class AnswerIndex(_Message):
+    """The answers of a run, all of one moment."""
+
+    answers: list[AnswerView]
+    summary: dict[str, Any]  # as summary.json has it; `coverage` says how much provisional answers are about
+    provisional: bool
+    attempt: str  # the set of answers, for other calls about the same moment
+
+
+class QuestionView(_Message):
+    """A question, and what follows from its definition."""
+
+    name: str
+    title: str
+    builtin: bool
+    definition: dict[str, Any]
+    file: str  # of its answer as CSV
+    reads: dict[str, list[str]]  # columns by table
+    columns: list[AnswerColumnView]
+    explains: list[str]  # what is read, kept, merged, ranked and shown
+
+
+class Catalog(_Message):
+    questions: list[QuestionView]
+
+
+class CheckQuestions(_Message):
+    """Definitions to be judged, as JSON or as the text of a TOML file."""
+
+    definitions: Annotated[list[dict[str, Any]], Field(max_length=MOST_QUESTIONS)] = []
+    toml: Annotated[str, Field(max_length=200_000)] = ""
+
+
+class Flaw(_Message):
+    line: int | None  # of the TOML text
+    message: str
+
+
+class CheckedQuestions(_Message):
+    questions: list[QuestionView]
+    flaws: list[Flaw]
 
 
 class Problem(BaseModel):

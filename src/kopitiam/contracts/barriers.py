@@ -1,13 +1,14 @@
-"""What a run before its barrier looks like in the registry, and what follows from that alone. No I/O.
+"""A run before its barrier as the registry shows it, and what follows from that alone. No I/O.
 
-The registry judges by this in the transaction that opens a barrier or fails a run. The leader does so
-beforehand, to know when to ask.
+The registry decides by these functions in the transaction that opens a barrier or fails a run. The leader
+calls them beforehand, to know when to ask.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import STAGES_OF_TABLE, ByTable, Volume
+from kopitiam.contracts.stages import ByTable, Volume
 
 
 @dataclass(frozen=True)
@@ -16,17 +17,18 @@ class Snapshot:
 
     run: str
     state: RunState
+    stages: Mapping[str, tuple[str, ...]]  # before the barrier, of each table that the run needs
     expected: ByTable  # sealed tables only
     processed: ByTable
     pending: int  # chunks in the log that no batch has passed yet
 
 
 def contradiction(snapshot: Snapshot) -> str | None:
-    """The registry is the truth, but what it tells may still be wrong: a chunk lost or counted twice."""
+    """Why the run can never be right: a chunk was lost, or counted twice. None if nothing is wrong."""
     is_sealed = snapshot.state is RunState.SEALED
-    if unknown := (snapshot.expected.keys() | snapshot.processed.keys()) - STAGES_OF_TABLE.keys():
-        return f"no stage takes table {min(unknown)}"
-    if is_sealed and (missing := STAGES_OF_TABLE.keys() - snapshot.expected.keys()):
+    if unknown := (snapshot.expected.keys() | snapshot.processed.keys()) - snapshot.stages.keys():
+        return f"the run does not need table {min(unknown)}"
+    if is_sealed and (missing := snapshot.stages.keys() - snapshot.expected.keys()):
         return f"the run is sealed, yet table {min(missing)} has had no END"
     for table, shard, due, done in _by_shard(snapshot):
         if is_wrong(done, due):
@@ -37,7 +39,7 @@ def contradiction(snapshot: Snapshot) -> str | None:
 
 
 def is_processed(snapshot: Snapshot) -> bool:
-    """While a chunk is pending it cannot be all, whatever the counters say."""
+    """Whether every chunk that the run expects has been processed, and none is pending."""
     return (
         snapshot.state is RunState.SEALED
         and snapshot.pending == 0
@@ -56,13 +58,13 @@ def _by_shard(snapshot: Snapshot) -> list[tuple[str, int, Volume, Volume]]:
 
 
 def is_wrong(done: Volume, due: Volume) -> bool:
-    """Fewer chunks may still come; all of them with other rows, or more, can never be right."""
+    """More chunks than expected, or as many with other rows. Fewer chunks are not wrong: more may come."""
     return done.chunks > due.chunks or (done.chunks == due.chunks and done.rows != due.rows)
 
 
 def missing_text(snapshot: Snapshot) -> str:
     """The figures of a run whose barrier cannot open yet."""
-    open_tables = sorted(STAGES_OF_TABLE.keys() - snapshot.expected.keys())
+    open_tables = sorted(snapshot.stages.keys() - snapshot.expected.keys())
     due = sum((due for _, _, due, _ in _by_shard(snapshot)), Volume())
     done = sum((done for _, _, _, done in _by_shard(snapshot)), Volume())
     unsealed = f"; without END: {', '.join(open_tables)}" if open_tables else ""

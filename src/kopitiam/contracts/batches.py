@@ -1,5 +1,5 @@
-"""What the stream commits: how far it has read, what it has counted, and the partial results that it left
-at rest. No I/O.
+"""What the stream commits: how far it has read, what it has counted, and the partial results that it wrote.
+No I/O.
 """
 
 from collections.abc import Mapping
@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kopitiam.contracts.lanes import shard_of
-from kopitiam.contracts.runs import Run
-from kopitiam.contracts.stages import ByTable
 
 
 @dataclass(frozen=True)
@@ -20,6 +18,18 @@ class Processed:
     shard: int
     chunks: int
     rows: int
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """Rows that came into a stage of a run and rows that went on, in one batch and shard, as Spark counted
+    them; the registry adds them up."""
+
+    run: str
+    stage: str
+    shard: int
+    rows_in: int
+    rows_out: int
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Batch:
     spans: Mapping[int, tuple[int, int]]  # lane → (after, upto)
     processed: tuple[Processed, ...] = ()
     partials: tuple[Partial, ...] = ()
+    stage_rows: tuple[StageRows, ...] = ()
 
     @property
     def shards(self) -> frozenset[int]:
@@ -48,7 +59,8 @@ class Batch:
 
     @property
     def runs(self) -> frozenset[str]:
-        return frozenset(each.run for each in self.processed) | {each.run for each in self.partials}
+        of_chunks = {each.run for each in self.processed} | {each.run for each in self.partials}
+        return frozenset(of_chunks | {each.run for each in self.stage_rows})
 
 
 @dataclass(frozen=True)
@@ -58,14 +70,3 @@ class Committed:
 
     outcome: Literal["committed", "repeated"]
     ignored: frozenset[str] = field(default_factory=frozenset)
-
-
-@dataclass(frozen=True)
-class BarrierView:
-    """A run before its barrier: what its shards have to process, what they have processed, and how many
-    of its chunks are still ahead of them in the log."""
-
-    run: Run
-    expected: ByTable
-    processed: ByTable
-    pending: int

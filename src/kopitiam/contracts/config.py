@@ -27,7 +27,7 @@ from pydantic_settings import (
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.lanes import MOST_SHARDS
 from kopitiam.contracts.messages import NodeKind
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 
 DEFAULT_FILE = Path("kopitiam.toml")
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
@@ -257,9 +257,10 @@ class QuestionsSection(_Section):
     hours: tuple[str, str] = ("06:00:00", "23:00:00")
     min_amount: str = "75"
     top: int = 3
+    max_groups: int = Field(10_000_000, ge=1)  # that the keys of an own question may make
 
-    def ask(self) -> Questions:
-        return Questions(*self.years, *self.hours, self.min_amount, self.top)
+    def ask(self) -> Parameters:
+        return Parameters(*self.years, *self.hours, self.min_amount, self.top)
 
 
 class Settings(BaseSettings):

@@ -47,7 +47,9 @@ class InputError(UserError):
 
 
 class QuestionError(UserError):
-    pass
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line  # of the file that the definition stands in
 
 
 class BadRows(UserError):

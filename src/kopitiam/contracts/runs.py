@@ -61,7 +61,7 @@ class Run:
     run: str
     label: str
     state: RunState
-    questions: dict[str, Any]  # as Questions.to_dict() gives them
+    questions: dict[str, Any]  # as Parameters.to_dict() gives them
     owner: str
     shards: int
     created_at: float

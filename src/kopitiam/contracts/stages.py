@@ -1,28 +1,16 @@
-"""The stages of the pipeline: which table feeds which stage, and how far a stage is. No I/O.
+"""How far the stages of a run are: chunks and rows by table and shard, rows in and out by stage. No I/O.
 
-A chunk passes all stages of its table in one batch. Behind the barrier a stage works once for a run.
+A chunk passes all stages of its table in one batch. Which stages there are follows from what a run asks
+(`questions.plans`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-STAGES_OF_TABLE: dict[str, tuple[str, ...]] = {
-    "transactions": ("filter_year", "filter_hour", "filter_amount", "agg_tpv", "agg_purchases"),
-    "transaction_items": ("filter_year", "agg_products"),
-    "stores": ("join_stores_tpv", "join_stores_top"),
-    "menu_items": ("join_items",),
-    "users": ("join_users",),
-}
-BEFORE_BARRIER: tuple[str, ...] = tuple(dict.fromkeys(s for fed in STAGES_OF_TABLE.values() for s in fed))
-BEHIND_BARRIER: tuple[str, ...] = ("max_products", "sum_tpv", "top_customers", "server_results")
-TABLES_OF_STAGE: dict[str, tuple[str, ...]] = {
-    stage: tuple(table for table, fed in STAGES_OF_TABLE.items() if stage in fed) for stage in BEFORE_BARRIER
-}
-
 
 @dataclass(frozen=True)
 class Volume:
-    """So many chunks with so many rows in all."""
+    """Chunk and row counts."""
 
     chunks: int = 0
     rows: int = 0
@@ -31,26 +19,25 @@ class Volume:
         return Volume(self.chunks + other.chunks, self.rows + other.rows)
 
 
+@dataclass(frozen=True)
+class RowFlow:
+    """Rows that came into a stage, and rows that went on from it."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+
+    def __add__(self, other: "RowFlow") -> "RowFlow":
+        return RowFlow(self.rows_in + other.rows_in, self.rows_out + other.rows_out)
+
+
 ByTable = Mapping[str, Mapping[int, Volume]]  # table → shard → volume
-ByStage = dict[str, dict[int, Volume]]  # stage → shard → volume
+FlowByStage = Mapping[str, Mapping[int, RowFlow]]  # stage → shard → rows
 
 
-def expected_by_stage(expected: ByTable) -> ByStage:
-    """What each shard of a stage has to process; a stage is left out until all its tables have had END."""
+def total_by_shard(volumes: ByTable, tables: tuple[str, ...]) -> dict[int, Volume]:
+    """The volumes of several tables together, by shard."""
+    shards = sorted({shard for table in tables for shard in volumes.get(table, {})})
     return {
-        stage: _sum([expected[table] for table in tables])
-        for stage, tables in TABLES_OF_STAGE.items()
-        if all(table in expected for table in tables)
+        shard: sum((volumes.get(table, {}).get(shard, Volume()) for table in tables), Volume())
+        for shard in shards
     }
-
-
-def processed_by_stage(processed: ByTable) -> ByStage:
-    return {
-        stage: _sum([processed.get(table, {}) for table in tables])
-        for stage, tables in TABLES_OF_STAGE.items()
-    }
-
-
-def _sum(volumes: list[Mapping[int, Volume]]) -> dict[int, Volume]:
-    shards = sorted({shard for by_shard in volumes for shard in by_shard})
-    return {shard: sum((by_shard.get(shard, Volume()) for by_shard in volumes), Volume()) for shard in shards}

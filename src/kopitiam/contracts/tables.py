@@ -1,7 +1,7 @@
-"""The five tables in normal form: the columns that the questions need, and their types at rest.
+"""Tables in normal form: what the cells of a column mean, and their types at rest.
 
-Columns that no question needs are left out on the way in. The optional tables of the public layout
-may stand beside these five and are ignored.
+Which tables and columns there are is in `questions.layout`; which of them a run sends follows from what it
+asks (`questions.question_set`).
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ AT_REST: dict[Kind, pa.DataType] = {
     Kind.MONEY: pa.int64(),
     Kind.INSTANT: pa.timestamp("us", tz="UTC"),
     Kind.DATE: pa.date32(),
+    Kind.BOOLEAN: pa.bool_(),
 }
 
 
@@ -64,31 +65,3 @@ class Rejected:
     line: int
     reason: str
     row: str
-
-
-TRANSACTIONS = Table(
-    "transactions",
-    (
-        Column("transaction_id", Kind.TEXT),
-        Column("store_id", Kind.ID, repeats=True),
-        Column("user_id", Kind.ID, is_optional=True),
-        Column("final_amount", Kind.MONEY, repeats=True),
-        Column("created_at", Kind.INSTANT),
-    ),
-)
-TRANSACTION_ITEMS = Table(
-    "transaction_items",
-    (
-        Column("item_id", Kind.ID, repeats=True),
-        Column("quantity", Kind.COUNT, repeats=True),
-        Column("subtotal", Kind.MONEY, repeats=True),
-        Column("created_at", Kind.INSTANT),
-    ),
-)
-USERS = Table("users", (Column("user_id", Kind.ID), Column("birthdate", Kind.DATE, is_optional=True)))
-STORES = Table("stores", (Column("store_id", Kind.ID), Column("store_name", Kind.TEXT)))
-MENU_ITEMS = Table("menu_items", (Column("item_id", Kind.ID), Column("item_name", Kind.TEXT)))
-
-TABLES: dict[str, Table] = {
-    table.name: table for table in (STORES, MENU_ITEMS, USERS, TRANSACTIONS, TRANSACTION_ITEMS)
-}

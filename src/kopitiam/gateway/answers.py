@@ -15,6 +15,7 @@ from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.provisional import provisional_attempt
 from kopitiam.landing.layout import KEYS
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.forms import SUMMARY_FILE
 from kopitiam.results.reading import MAX_REJECTED_FIELD, AnswerFiles
 from kopitiam.results.summary import Coverage
@@ -107,7 +108,8 @@ def summary_now(gateway: Gateway, run: Run, folder: Key) -> dict[str, Any]:
 
 
 def answer_files(gateway: Gateway, run: Run, folder: Key) -> AnswerFiles:
-    return AnswerFiles(lambda name: open_answer(gateway, run, folder / name))
+    asked = QuestionSet.from_dict(run.questions)
+    return AnswerFiles(asked, lambda name: open_answer(gateway, run, folder / name))
 
 
 def open_answer(gateway: Gateway, run: Run, key: Key) -> pa.NativeFile:

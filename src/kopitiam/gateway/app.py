@@ -21,9 +21,10 @@ from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.pictures import Pictures
 from kopitiam.gateway.rates import Rates
 from kopitiam.gateway.readiness import Readiness, default_checks
-from kopitiam.gateway.routes import about, chunks, fleet, pages, results, rows, runs
+from kopitiam.gateway.routes import about, chunks, fleet, pages, questions, results, rows, runs
 from kopitiam.gateway.sound_answers import SoundAnswers
 from kopitiam.landing.layout import Home
 from kopitiam.registry.port import Fence, RegistryPort
@@ -63,6 +64,7 @@ def open_gateway(
         health=health or Health(),
         outbox=Outbox("announcements", lambda _, send: send()),
         sound_answers=SoundAnswers(storage),
+        pictures=Pictures(),
     )
 
 
@@ -70,6 +72,7 @@ def close_gateway(gateway: Gateway) -> None:
     """Another life of the same name may be at work by now: what is its own stays."""
     gateway.outbox.close()
     gateway.intake.examiners.close()
+    gateway.pictures.close()
     shutil.rmtree(gateway.incoming, ignore_errors=True)
     with contextlib.suppress(OSError):  # not empty
         gateway.incoming.parent.rmdir()
@@ -99,6 +102,6 @@ def build_app(gateway: Gateway) -> Door:
     )
     app.state.gateway = gateway
     problems.install(app)
-    for routes in (runs, chunks, results, rows, fleet, about, pages):
+    for routes in (runs, chunks, results, rows, questions, fleet, about, pages):
         app.include_router(routes.router)
     return Door(app, gateway.admission, gateway.settings.gateway)

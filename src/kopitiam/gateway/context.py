@@ -14,11 +14,11 @@ from starlette.concurrency import run_in_threadpool
 
 from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
-from kopitiam.contracts.api import TableName
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.health import Health
 from kopitiam.contracts.runs import Run, RunState
+from kopitiam.contracts.tables import Table
 from kopitiam.gateway.access import ANYBODY, Access, Caller
 from kopitiam.gateway.admission import Admission
 from kopitiam.gateway.endings import Endings
@@ -26,11 +26,14 @@ from kopitiam.gateway.heartbeats import Heartbeats
 from kopitiam.gateway.hosts import machine_of
 from kopitiam.gateway.intake import Intake
 from kopitiam.gateway.metrics import Metrics
+from kopitiam.gateway.pictures import Pictures
 from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.rates import Rates
 from kopitiam.gateway.readiness import Readiness
 from kopitiam.gateway.sound_answers import SoundAnswers
 from kopitiam.landing.layout import Home
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import StoragePort
 
@@ -76,6 +79,7 @@ class Gateway:
     health: Health  # of the work in the same process; a gateway of a fleet has none beside it
     outbox: Outbox[str, Callable[[], None]]
     sound_answers: SoundAnswers
+    pictures: Pictures
     renewals: Renewals = field(default_factory=Renewals)
 
     def renewed(self, run: Run) -> Run:
@@ -168,4 +172,14 @@ async def _run(
 
 
 RunDep = Annotated[Run, Depends(_run)]
-TablePath = Annotated[TableName, Path(description="One of the five tables.")]
+
+
+async def _table(run: RunDep, table: Annotated[str, Path(json_schema_extra={"enum": list(LAYOUT)})]) -> Table:
+    """The table in the normal form that this run wants."""
+    tables = QuestionSet.from_dict(run.questions).tables
+    if table not in tables:
+        raise Refusal(404, "not_found", f"table {table[:40]!r}: this run wants {', '.join(tables)}")
+    return tables[table]
+
+
+TableDep = Annotated[Table, Depends(_table)]

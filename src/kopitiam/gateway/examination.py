@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from kopitiam.contracts.api import CSV
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.money import DIGITS
-from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, TABLES, Column, Kind, Table
+from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Column, Kind, Table
 from kopitiam.gateway.parquet_format import Spread, Unsound, check_format, check_statistics
 from kopitiam.gateway.troubles import storage_trouble
 from kopitiam.intake.blocks import Block, read_blocks, read_header
@@ -25,6 +25,7 @@ from kopitiam.intake.cells import is_text_too_long
 from kopitiam.intake.normal_form import NormalForm
 from kopitiam.landing.quarantine import Quarantine
 from kopitiam.landing.writer import encode
+from kopitiam.questions.layout import LAYOUT
 
 _BATCH_ROWS = 65_536
 _MOST_UNFOLDING = 8  # a sound chunk is at most this many times larger in memory than the largest body
@@ -48,12 +49,17 @@ class Order:
     body: str
     media_type: str
     table: str
+    columns: list[str]  # of its normal form
     parquet: str  # where to write the normal form of a CSV body
     rejected: str  # and the rows that were set aside
     max_bytes: int
     max_rows: int
     file: str = ""  # that a CSV body was cut from, as its client says
     line: int | None = None  # on which the first row stands there
+
+    @property
+    def form(self) -> Table:
+        return LAYOUT[self.table].normal_form(self.columns)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def examine(order: Order) -> Finding:
     try:
         if order.media_type == CSV:
             return _normalize(order)
-        return Finding(_check_parquet(Path(order.body), TABLES[order.table], order))
+        return Finding(_check_parquet(Path(order.body), order.form, order))
     except (Unsound, InputError) as refusal:
         return Finding(refusal=str(refusal).replace(order.body, f"chunk of {order.table}"))
     except MemoryError:
@@ -84,7 +90,7 @@ def examine(order: Order) -> Finding:
 
 def _normalize(order: Order) -> Finding:
     """A CSV body becomes the Parquet file that a client would have sent."""
-    body, table = Path(order.body), TABLES[order.table]
+    body, table = Path(order.body), order.form
     form = NormalForm(table, read_header(body), order.file or f"chunk of {table.name}")
     parts, count = [table.schema.empty_table()], 0
     most = order.max_rows
@@ -151,6 +157,8 @@ def _check_values(column: Column, values: pa.Array) -> Spread:
         if is_text_too_long(values):
             most = f"{MAX_TEXT_CHARACTERS:,} characters"
             raise Unsound(f"{column.name} has texts of more than {most}")
+        return Spread(values.null_count)
+    if column.kind is Kind.BOOLEAN:
         return Spread(values.null_count)
     numbers = values.cast(pa.int32() if column.kind is Kind.DATE else pa.int64())
     least, beyond = _RANGES[column.kind]

@@ -1,14 +1,9 @@
-"""One examiner process: orders come as JSON lines on standard input, findings go out the same way.
+"""One examiner process: orders come as JSON lines on standard input, findings go out the same way."""
 
-It leaves when its input closes, so it never outlives its gateway.
-"""
-
-import json
 import os
 import resource
-import signal
-import sys
-from pathlib import Path
+
+from kopitiam.worker_processes import Message, serve_orders
 
 MEMORY_BYTES = 512 << 20
 SECONDS = 30  # for one body
@@ -19,24 +14,11 @@ from kopitiam.gateway.examination import Order, examine  # noqa: E402
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the gateway to handle
-    _bound_memory()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints stays out of the answers
-    for line in sys.stdin:
-        signal.alarm(SECONDS)  # unhandled, it ends the process, whatever it is busy with
-        finding = examine(Order(**json.loads(line)))
-        signal.alarm(0)
-        answers.write(json.dumps(finding.to_dict()) + "\n")
-        answers.flush()
+    serve_orders(handle, seconds=SECONDS, limit=resource.RLIMIT_AS, memory_bytes=MEMORY_BYTES)
 
 
-def _bound_memory() -> None:
-    """Linux tells what is in use and keeps to the bound; elsewhere only sizes and rows are limited."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        in_use = int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
+def handle(order: Message) -> Message:
+    return examine(Order(**order)).to_dict()
 
 
 if __name__ == "__main__":

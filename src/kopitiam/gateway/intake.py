@@ -12,6 +12,7 @@ from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunError, RunOver, Unavailable
 from kopitiam.contracts.runs import ChunkRecord, Run
+from kopitiam.contracts.tables import Table
 from kopitiam.gateway.bodies import Body
 from kopitiam.gateway.examination import Finding, Order
 from kopitiam.gateway.examiners import Examiners
@@ -41,12 +42,14 @@ class Intake:
     metrics: Metrics
     limits: GatewaySection
 
-    def accept(self, run: Run, table: str, number: int, body: Body) -> tuple[StoredChunk, bool]:
-        """The chunk, and whether it is new; when this returns, it is durable."""
+    def accept(self, run: Run, form: Table, number: int, body: Body) -> tuple[StoredChunk, bool]:
+        """The chunk, and whether it is new; when this returns, it is durable. `form` is the normal form that
+        the run wants of its table."""
         crash_point("chunk.received")
+        table = form.name
         parquet, rejected = body.path.with_suffix(".parquet"), body.path.with_suffix(".rejected")
         try:
-            finding = self._check(table, number, body, parquet, rejected)
+            finding = self._check(form, number, body, parquet, rejected)
             crash_point("chunk.checked")
             accepted = parquet if body.media_type == CSV else body.path
             files = [accepted, rejected] if finding.rejected else [accepted]
@@ -81,12 +84,13 @@ class Intake:
             raise self._conflict(table, number)
         return self._acknowledge(registered, table, number, body)
 
-    def _check(self, table: str, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:
-        limits = self.limits
+    def _check(self, form: Table, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:
+        limits, table = self.limits, form.name
         order = Order(
             str(body.path),
             body.media_type,
             table,
+            [column.name for column in form.columns],
             str(parquet),
             str(rejected),
             limits.max_chunk_bytes,

@@ -30,6 +30,7 @@ _TYPES = {  # the physical type, and the logical type as Arrow spells it
     Kind.MONEY: _INTEGER,
     Kind.INSTANT: ("INT64", re.compile(r"Timestamp\(isAdjustedToUTC=true, timeUnit=microseconds,.*")),
     Kind.DATE: ("INT32", re.compile("Date")),
+    Kind.BOOLEAN: ("BOOLEAN", re.compile("None")),
 }
 _SPARK_VERSION, _LEGACY_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 

@@ -22,6 +22,7 @@ _STATUS = {
     errors.TooManyRuns: (429, "too_many_runs"),
     errors.ConfigError: (422, "invalid"),
     errors.InputError: (422, "invalid"),
+    errors.QuestionError: (422, "invalid"),
     errors.Unavailable: (503, "unavailable"),
 }
 _WORDS = {

@@ -1,35 +1,22 @@
 """A run as the world sees it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
 from kopitiam.contracts.public_text import without_paths
-from kopitiam.contracts.stages import (
-    BEFORE_BARRIER,
-    BEHIND_BARRIER,
-    Volume,
-    expected_by_stage,
-    processed_by_stage,
-)
-from kopitiam.contracts.tables import TABLES
+from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import RegistryPort, RunAccount
-
-# The answers that a stage behind the barrier has a part in.
-_ANSWERS_OF_STAGE = {
-    "max_products": ("2_1", "2_2"),
-    "sum_tpv": ("3",),
-    "top_customers": ("4",),
-    "server_results": ("1", "2_1", "2_2", "3", "4"),
-}
 
 
 def run_status(registry: RegistryPort, run: str) -> RunStatus:
     account = registry.account(run)
-    figures = account.figures
+    found = account.figures.run
+    asked = QuestionSet.from_dict(found.questions)
     answered: dict[str, Any] = account.published.figures if account.published else {}
     unmatched = answered.get("unmatched")
-    found = figures.run
     return RunStatus(
         run=found.run,
         label=found.label,
@@ -37,9 +24,9 @@ def run_status(registry: RegistryPort, run: str) -> RunStatus:
         questions=found.questions,
         created_at=found.created_at,
         finished_at=found.finished_at,
-        tables={name: TableStatus(**asdict(figures.tables[name])) for name in TABLES},
-        stages=_stages(account),
-        rejected=figures.rejected,
+        tables=_tables(account, asked),
+        stages=_before_barrier(account, asked) | _behind_barrier(asked, answered),
+        rejected=account.figures.rejected,
         unmatched=None if unmatched is None else sum(unmatched.values()),
         unmatched_by_table=unmatched,
         answers=answered.get("answers"),
@@ -47,25 +34,50 @@ def run_status(registry: RegistryPort, run: str) -> RunStatus:
     )
 
 
-def _stages(account: RunAccount) -> dict[str, dict[str, StageStatus]]:
-    """By stage and shard: chunks expected and processed, and their rows. Behind the barrier, one each."""
-    expected, processed = expected_by_stage(account.expected), processed_by_stage(account.processed)
-    shards = range(account.figures.run.shards)
-    stages = {
-        stage: {
-            str(shard): _stage(expected.get(stage, {}).get(shard), processed[stage].get(shard, Volume()))
-            for shard in shards
-        }
-        for stage in BEFORE_BARRIER
+def _tables(account: RunAccount, asked: QuestionSet) -> dict[str, TableStatus]:
+    return {
+        name: TableStatus(
+            **asdict(state),
+            columns=[column.name for column in asked.tables[name].columns],
+            processed=sum(volume.chunks for volume in account.processed.get(name, {}).values()),
+        )
+        for name, state in account.figures.tables.items()
     }
-    answers = account.published.figures.get("answers", {}) if account.published else {}
-    for stage in BEHIND_BARRIER:
-        rows = sum(answers.get(answer, 0) for answer in _ANSWERS_OF_STAGE[stage])
-        stages[stage] = {"0": StageStatus(expected=1, processed=1 if answers else 0, rows=rows)}
+
+
+def _before_barrier(account: RunAccount, asked: QuestionSet) -> dict[str, dict[str, StageStatus]]:
+    """By stage and shard: chunks expected and processed, rows that came in and rows that went on."""
+    stages: dict[str, dict[str, StageStatus]] = {}
+    for stage in asked.stages.before_barrier:
+        tables = asked.stages.tables_of(stage)
+        is_ended = all(table in account.expected for table in tables)
+        expected = total_by_shard(account.expected, tables) if is_ended else None
+        processed, flows = total_by_shard(account.processed, tables), account.flows.get(stage, {})
+        stages[stage] = {}
+        for shard in range(account.figures.run.shards):
+            flow = flows.get(shard, RowFlow())
+            stages[stage][str(shard)] = StageStatus(
+                role=asked.stages.roles[stage],
+                expected=None if expected is None else expected.get(shard, Volume()).chunks,
+                processed=processed.get(shard, Volume()).chunks,
+                rows=flow.rows_in,
+                rows_out=flow.rows_out,
+            )
     return stages
 
 
-def _stage(expected: Volume | None, processed: Volume) -> StageStatus:
-    return StageStatus(
-        expected=expected.chunks if expected else None, processed=processed.chunks, rows=processed.rows
-    )
+def _behind_barrier(asked: QuestionSet, answered: Mapping[str, Any]) -> dict[str, dict[str, StageStatus]]:
+    """Behind the barrier a stage works once for a run."""
+    flows = answered.get("stages") or {}
+    return {
+        stage: {
+            "0": StageStatus(
+                role=asked.stages.roles[stage],
+                expected=1,
+                processed=1 if answered else 0,
+                rows=flows.get(stage, {}).get("rows_in", 0),
+                rows_out=flows.get(stage, {}).get("rows_out", 0),
+            )
+        }
+        for stage in asked.stages.behind_barrier
+    }

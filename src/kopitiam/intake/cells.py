@@ -26,6 +26,7 @@ _PATTERNS = {
     ),
     Kind.INSTANT: r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d$",
     Kind.DATE: r"^\d{4}-\d\d-\d\d$",
+    Kind.BOOLEAN: r"^(?i:true|false|1|0)$",
 }
 _WANTED = {
     Kind.TEXT: f"a text of at most {MAX_TEXT_CHARACTERS:,} characters",
@@ -34,6 +35,7 @@ _WANTED = {
     Kind.MONEY: f"an amount of at most {DECIMALS} decimals below 10^{DIGITS - DECIMALS}",
     Kind.INSTANT: "a time like 2024-01-31 22:59:59",
     Kind.DATE: "a date like 1988-09-25",
+    Kind.BOOLEAN: "True or False",
 }
 
 
@@ -81,10 +83,15 @@ def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
         case Kind.DATE:
             _require_length(texts, len("1988-09-25"))
             return _from_year_one(texts.cast(AT_REST[kind]))
+        case Kind.BOOLEAN:
+            _require_pattern(kind, texts)
+            return texts.cast(AT_REST[kind])
         case Kind.TEXT:
             if is_text_too_long(texts):
                 raise pa.ArrowInvalid(f"not {_WANTED[kind]}")
             return texts
+        case Kind.NUMBER:
+            raise AssertionError("no column of a file holds ratios")
 
 
 def is_text_too_long(texts: pa.Array) -> bool:

@@ -1,10 +1,11 @@
-"""Answers from partials: merged, ranked, joined with the names. The four questions are asked at once, since
-each of them is a few small jobs that wait more than they work.
+"""Answers from partials: one small Spark job or two for each question, all questions at once.
+
+Each job waits more than it works, so the questions of a run share a few threads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,20 +14,36 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.stages import RowFlow
 from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline import partials
-from kopitiam.pipeline import questions as asked
+from kopitiam.pipeline.compiler.answers import (
+    AnswerPlan,
+    finished,
+    in_order,
+    listed,
+    merged_groups,
+    ranked_groups,
+    unknown_ids,
+)
 from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, jobs_of
 from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
-from kopitiam.results.answers import RawAnswers
+from kopitiam.questions.definitions import Question, matched_name
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.plans import SERVER_RESULTS
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.answers import AnswerSet, ComputedAnswer, distinct
 from kopitiam.storage.port import Key, StoragePort
 
 T = TypeVar("T")
 Stage = Callable[[DataFrame], DataFrame]
 SCHEDULER_POOL = "answers"
+_THREADS = 4
+_MANY_ROWS = 100_000  # of partials: then a task for each core merges them, without a shuffle
+_LARGE_ANSWER = 1_000_000  # rows of partials; the answer may be as large, and is sorted by Spark
+_SMALL_TABLE = 200_000  # rows that are sent to every task
 _MOST_IDS_IN_FILTER = 1_000
 
 
@@ -35,73 +52,204 @@ class Material:
     """What the answers of a run are made of: the files of its partials, counted, and those of its tables."""
 
     run: str
-    questions: Questions
-    partials: Sequence[Key]
-    files: Mapping[str, Sequence[Key]]
+    asked: QuestionSet
+    partials: Mapping[Key, int]  # files, with the rows of the partial that each belongs to
+    files: Mapping[str, Sequence[Key]]  # of the tables that are joined
+    rows: Mapping[str, int]  # of each table
     storage: StoragePort
-    sorting: Key  # where Spark may leave the sorted files of Q1 for a while
+    sorting: Key  # where Spark may leave sorted files for a while
+
+    def files_of(self, plan: str) -> list[Key]:
+        return [file for file in self.partials if partials.kind_of(str(file.parent)) == plan]
+
+    def rows_of(self, plan: str) -> int:
+        folders = {file.parent: rows for file, rows in self.partials.items()}
+        return sum(rows for folder, rows in folders.items() if partials.kind_of(str(folder)) == plan)
+
+    @property
+    def small_tables(self) -> frozenset[str]:
+        return frozenset(table for table, rows in self.rows.items() if rows <= _SMALL_TABLE)
 
 
-def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwatch) -> RawAnswers:
-    """`scratch` takes the sorted files of Q1, where they are read from."""
-    storage = material.storage
+@dataclass(frozen=True)
+class Answered:
+    """All answers of a run, and the rows that passed the stages behind the barrier."""
 
-    def partial(kind: str) -> DataFrame:
-        files = [file for file in material.partials if partials.kind_of(str(file.parent)) == kind]
-        return partials.read(spark, storage.url(KEYS.partials), kind, [storage.url(file) for file in files])
+    answers: AnswerSet
+    flows: Mapping[str, RowFlow]
 
-    def table(name: str) -> DataFrame:
-        files = [storage.url(key) for key in material.files[name]]
-        return read_table(spark, storage.url(KEYS.landing), name, files)
 
-    def products() -> pa.Table:
-        return asked.products_by_month(partial(partials.PRODUCTS), table("menu_items")).toArrow()
+@dataclass(frozen=True)
+class _Answer:
+    computed: ComputedAnswer
+    unknown: Mapping[str, Sequence[pa.Array]]  # by table
 
-    def tpv() -> pa.Table:
-        return asked.tpv_by_half_and_store(partial(partials.TPV), table("stores")).toArrow()
 
-    def customers() -> pa.Table:
-        """Ranks first, so that the few wanted ids reach down into the users' Parquet files."""
-        slices = tasks_at_once(spark)
-        ranked = asked.customers_by_store(partial(partials.PURCHASES), material.questions, slices).toArrow()
-        users = table("users").transform(users_with(spark, ranked["user_id"].unique()))
-        return asked.birthdates_by_store(spark.createDataFrame(ranked), table("stores"), users).toArrow()
-
-    def large_sales() -> tuple[Path, ...]:
-        space = storage.workspace(scratch)
-        asked.large_sales(partial(partials.LARGE_SALES)).write.parquet(space.url(material.sorting))
-        return space.fetch(f"{material.sorting}/part-*.parquet", scratch)
-
-    with ThreadPoolExecutor(4, thread_name_prefix="answers") as threads:
-        coming = [
-            threads.submit(_as_jobs_of, spark, material.run, question, watch)
-            for question in (customers, large_sales, products, tpv)
-        ]
+def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwatch) -> Answered:
+    """`scratch` takes the sorted files of large answers, where they are read from."""
+    asked = material.asked
+    by_question = {name: plan for plan in asked.partials for name in plan.questions}
+    plans = [
+        AnswerPlan(question, by_question[question.name], asked.parameters, material.small_tables)
+        for question in asked.questions
+    ]
+    plans.sort(key=lambda plan: -material.rows_of(plan.partial.name))  # the longest begins first
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="answers") as threads:
+        answering = _Answering(spark, material, scratch)
+        coming = {
+            plan.question.name: threads.submit(_as_job_of, spark, material.run, answering, plan, watch)
+            for plan in plans
+        }
         try:
-            ranked_customers, sales, best_products, values = [each.result() for each in coming]
+            found = {name: each.result() for name, each in coming.items()}
         except SPARK_FAILED as error:
             raise failure_of(error) from error
-    return RawAnswers(sales, best_products, values, ranked_customers)
+    unknown = {
+        table: distinct(ids for each in found.values() for ids in each.unknown.get(table, ()))
+        for table in asked.tables
+    }
+    computed = {question.name: found[question.name].computed for question in asked.questions}
+    return Answered(AnswerSet(asked, computed, unknown), _flows(material, plans, computed))
 
 
-def users_with(spark: SparkSession, ids: pa.Array) -> Stage:
-    """The users with these ids: a filter for a few of them, a join for any number.
+def _as_job_of(
+    spark: SparkSession, run: str, answering: "_Answering", plan: AnswerPlan, watch: Stopwatch
+) -> _Answer:
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
+    with jobs_of(spark, [run]), watch.lap(f"answer {plan.question.name}"):
+        return answering.answer(plan)
+
+
+@dataclass(frozen=True)
+class _Answering:
+    spark: SparkSession
+    material: Material
+    scratch: Path
+    taken: set[str] = field(default_factory=set)
+
+    def answer(self, plan: AnswerPlan) -> _Answer:
+        question, material = plan.question, self.material
+        frame, tables = self._partials(plan), self._tables(question)
+        if question.lists_rows:
+            return self._sorted(plan, frame.transform(listed(plan, tables)))
+        rows = material.rows_of(plan.partial.name)
+        slices = tasks_at_once(self.spark) if rows > _MANY_ROWS else 1
+        groups = frame.transform(merged_groups(plan, tables, slices)).transform(ranked_groups(plan))
+        unknown = self._unknown_keys(plan, frame, tables)
+        if question.rank is None and rows > _LARGE_ANSWER:
+            return self._sorted(plan, groups.transform(finished(plan, tables)), unknown)
+        if self._looks_up_large_tables(question):
+            ranked = groups.toArrow()
+            tables = {table: self._only(ranked, plan, table, rows) for table, rows in tables.items()}
+            groups = self.spark.createDataFrame(ranked)
+            plan = AnswerPlan(question, plan.partial, plan.parameters, frozenset(tables))
+        table = groups.transform(finished(plan, tables)).toArrow()
+        return _Answer(ComputedAnswer(table), _joined(unknown, _unmatched(question, table)))
+
+    def _looks_up_large_tables(self, question: Question) -> bool:
+        """Then the groups come first, so that the few wanted ids reach down into the files of the table."""
+        return any(attribute.table not in self.material.small_tables for attribute in question.attributes)
+
+    def _only(self, ranked: pa.Table, plan: AnswerPlan, table: str, rows: DataFrame) -> DataFrame:
+        keys = list(plan.keys)
+        columns = [
+            keys[position]
+            for position, key in enumerate(plan.question.keys)
+            if any(
+                attribute.table == table and plan.question.identity(attribute) == key.name
+                for attribute in plan.question.attributes
+            )
+        ]
+        if not columns:
+            return rows
+        return rows.transform(rows_with(self.spark, LAYOUT[table].key, distinct(
+            chunk for column in columns for chunk in ranked[column].drop_null().chunks
+        )))  # fmt: skip
+
+    def _sorted(
+        self, plan: AnswerPlan, frame: DataFrame, unknown: Mapping[str, Sequence[pa.Array]] | None = None
+    ) -> _Answer:
+        """Sorted by Spark, however many rows there are, and fetched as files."""
+        name, storage = plan.question.name, self.material.storage
+        space, target = storage.workspace(self.scratch), self.material.sorting / name
+        folder = self.scratch / f"sorted-{name}"
+        folder.mkdir()
+        frame.transform(in_order(plan.question)).write.parquet(space.url(target))
+        files = space.fetch(f"{target}/part-*.parquet", folder)
+        computed = ComputedAnswer(files=files)
+        found = [_unmatched(plan.question, pa.Table.from_batches([batch])) for batch in computed.batches()]
+        return _Answer(computed, _joined(unknown or {}, *found))
+
+    def _unknown_keys(
+        self, plan: AnswerPlan, frame: DataFrame, tables: Mapping[str, DataFrame]
+    ) -> dict[str, list[pa.Array]]:
+        names = dict.fromkeys(attribute.table for attribute in plan.key_attributes)
+        return {
+            table: frame.transform(unknown_ids(plan, table, tables[table])).toArrow()["id"].chunks
+            for table in names
+        }
+
+    def _partials(self, plan: AnswerPlan) -> DataFrame:
+        storage = self.material.storage
+        files = [storage.url(file) for file in self.material.files_of(plan.partial.name)]
+        return partials.read(self.spark, storage.url(KEYS.partials), plan.partial, files)
+
+    def _tables(self, question: Question) -> dict[str, DataFrame]:
+        material = self.material
+        return {
+            table: read_table(
+                self.spark,
+                material.storage.url(KEYS.landing),
+                material.asked.tables[table],
+                [material.storage.url(key) for key in material.files[table]],
+            )
+            for table in question.looked_up
+        }
+
+
+def rows_with(spark: SparkSession, key: str, ids: pa.Array) -> Stage:
+    """The rows with these ids: by a filter for a few ids, by a join for any number.
 
     Each id of a filter costs two calls to the JVM and a literal in the plan.
     """
 
-    def known_users(users: DataFrame) -> DataFrame:
+    def matching(rows: DataFrame) -> DataFrame:
         if len(ids) <= _MOST_IDS_IN_FILTER:
-            return users.where(f.col("user_id").isin(ids.to_pylist()))
+            return rows.where(f.col(key).isin(ids.to_pylist()))
         bounds = pc.min_max(ids).as_py()
-        in_range = users.where(f.col("user_id").between(bounds["min"], bounds["max"]))
-        wanted = spark.createDataFrame(pa.table({"user_id": ids}))
-        return in_range.join(f.broadcast(wanted), on="user_id", how="leftsemi")
+        in_range = rows.where(f.col(key).between(bounds["min"], bounds["max"]))
+        wanted = spark.createDataFrame(pa.table({key: ids}))
+        return in_range.join(f.broadcast(wanted), on=key, how="leftsemi")
 
-    return known_users
+    return matching
 
 
-def _as_jobs_of(spark: SparkSession, run: str, question: Callable[[], T], watch: Stopwatch) -> T:
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
-    with jobs_of(spark, [run]), watch.lap(question.__name__):
-        return question()
+def _unmatched(question: Question, table: pa.Table) -> dict[str, list[pa.Array]]:
+    """The ids of the answer that their tables lack."""
+    unknown: dict[str, list[pa.Array]] = {}
+    for attribute in question.attributes:
+        key = question.identity(attribute)
+        ids = table[key].filter(pc.invert(table[matched_name(key)])).drop_null()
+        unknown[attribute.table] = list(ids.chunks)
+    return unknown
+
+
+def _joined(*found: Mapping[str, Sequence[pa.Array]]) -> dict[str, list[pa.Array]]:
+    tables = dict.fromkeys(table for each in found for table in each)
+    return {table: [ids for each in found for ids in each.get(table, ())] for table in tables}
+
+
+def _flows(
+    material: Material, plans: Sequence[AnswerPlan], computed: Mapping[str, ComputedAnswer]
+) -> dict[str, RowFlow]:
+    """Partial rows came into the ranking of a question, the rows of its answer went on, through its joins."""
+    flows: dict[str, RowFlow] = {}
+    for plan in plans:
+        question = plan.question
+        partial_rows, rows = material.rows_of(plan.partial.name), computed[question.name].rows
+        came_and_went = [] if question.lists_rows else [(question.stages.rank, partial_rows)]
+        came_and_went += [(stage, rows) for stage in question.stages.join]
+        for stage, came in came_and_went:
+            flows[stage] = flows.get(stage, RowFlow()) + RowFlow(came, rows)
+    every = sum(each.rows for each in computed.values())
+    return flows | {SERVER_RESULTS: RowFlow(every, every)}

@@ -8,15 +8,13 @@ import logging
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
-from kopitiam.contracts.batches import Batch, Partial, Processed
+from kopitiam.contracts.batches import Batch, Partial, Processed, StageRows
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     IllegalTransition,
@@ -27,46 +25,24 @@ from kopitiam.contracts.errors import (
     Unavailable,
 )
 from kopitiam.contracts.health import Health
-from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
-from kopitiam.landing.chunks import chunk_key, flaw_of
+from kopitiam.landing.chunks import Inspection, chunk_key, inspect
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.attempts import Attempts, Gate
+from kopitiam.pipeline.batch_frames import Share, counts_of_chunk, frames
 from kopitiam.pipeline.counting import count_rows, described, written_rows
 from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, is_stopped, jobs_of
-from kopitiam.pipeline.parallelism import tasks_at_once
-from kopitiam.pipeline.questions import partials_of_items, partials_of_transactions
 from kopitiam.pipeline.source import Descriptors
+from kopitiam.pipeline.stage_counts import BatchCounts
 from kopitiam.pipeline.stopwatch import Stopwatch
-from kopitiam.pipeline.tables import read_table
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.storage.port import Key, StoragePort
 
-_COMPUTED = {  # the other tables wait for the final step
-    "transactions": partials_of_transactions,
-    "transaction_items": partials_of_items,
-}
 _FOOTERS_AT_ONCE = 8
+Written = tuple[list[Partial], list[StageRows]]
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Share:
-    """What a batch holds of one run, and where it lies."""
-
-    run: Run
-    files: Mapping[LogEntry, Key]
-    landed: Mapping[LogEntry, str | None]  # the digests that these files were registered with
-
-    @property
-    def chunks(self) -> tuple[LogEntry, ...]:
-        return tuple(self.files)
-
-    @property
-    def questions(self) -> Questions:
-        return Questions.from_dict(self.run.questions)
 
 
 @dataclass(frozen=True)
@@ -92,22 +68,26 @@ class BatchWork:
 
     def process(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
         """Everything but the commit."""
-        shares, written = [], []
+        shares: list[Share] = []
+        written: list[Partial] = []
+        counted: list[StageRows] = []
         parts = self._parts_apart(self._shares(found.chunks))
         for part, is_alone in parts:
             names = [share.run.run for share in part]
             with self.attempts.trying("batch", names, is_alone) as attempt:
                 with watch.lap("check"):
-                    sound = [share for share in part if self._is_sound(share)]
+                    sound = [share for share in map(self._inspected, part) if share is not None]
                 with watch.lap("compute"):
-                    written += self._write(f"{query}-{number}", sound)
+                    for partials_written, rows_counted in self._write(f"{query}-{number}", sound):
+                        written += partials_written
+                        counted += rows_counted
             if len(parts) > 1:  # what may end the next part is not to count for this one
                 self.attempts.give_back(attempt)
             else:
                 self.attempts.uncommitted.append(attempt)
             shares += sound
         processed = tuple(each for share in shares for each in _processed(share))
-        return Batch(query, number, found.spans, processed, tuple(written))
+        return Batch(query, number, found.spans, processed, tuple(written), tuple(counted))
 
     def _parts_apart(self, shares: list[Share]) -> list[tuple[list[Share], bool]]:
         """Runs under which an attempt ended badly go by themselves; those that had enough attempts fail."""
@@ -163,33 +143,35 @@ class BatchWork:
                 alive.append(run)
         return alive
 
-    def _is_sound(self, share: Share) -> bool:
-        """The rows that are there are those that were registered; what is counted is what was seen."""
-        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as threads:
-            flaws = list(threads.map(partial(self._flaw, share), share.chunks))
-        for chunk, flaw in zip(share.chunks, flaws, strict=True):
-            if flaw is not None:
-                self._blame(share.run.run, f"{chunk.table} chunk {chunk.number} {flaw}")
-                return False
-        return True
+    def _inspected(self, share: Share) -> Share | None:
+        """With what its files show; None if one of them cannot be used, which fails the run."""
 
-    def _flaw(self, share: Share, chunk: LogEntry) -> str | None:
-        return flaw_of(self.storage, share.files[chunk], chunk.rows, share.landed[chunk])
+        def look(chunk: LogEntry) -> Inspection:
+            return inspect(self.storage, share.files[chunk], chunk.rows, share.landed[chunk])
+
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as threads:
+            inspections = dict(zip(share.chunks, threads.map(look, share.chunks), strict=True))
+        for chunk, inspection in inspections.items():
+            if inspection.flaw is not None:
+                self._blame(share.run.run, f"{chunk.table} chunk {chunk.number} {inspection.flaw}")
+                return None
+        return replace(share, inspections=inspections)
 
     def _blame(self, run: str, reason: str) -> None:
         """Unless storage is away, or full: then it is no fault of the run, and the batch comes again."""
         self.storage.check()
         self.fail(run, reason)
 
-    def _write(self, batch: str, shares: list[Share]) -> list[Partial]:
-        computed = [share for share in shares if any(chunk.table in _COMPUTED for chunk in share.chunks)]
+    def _write(self, batch: str, shares: list[Share]) -> list[Written]:
+        """The partials of these runs, by one Spark job or, after trouble, by several."""
+        computed = [share for share in shares if share.has_facts]
         if not computed:
-            return []
+            return [([], self._counts(shares, []))]
         target = KEYS.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
         names = [share.run.run for share in computed]
         try:
             with jobs_of(self.spark, names), described(self.spark, target.name):
-                partials.write(self._partials(computed), self.storage.url(target))
+                partials.write(frames(self.spark, self.storage, computed), self.storage.url(target))
         except SPARK_FAILED as error:
             self.storage.remove(target)
             if self.is_closing:
@@ -197,60 +179,57 @@ class BatchWork:
             failure = failure_of(error)
             if isinstance(failure, Unavailable):
                 raise failure from error
-            return self._write_again(batch, computed, failure)
+            return self._write_again(batch, shares, failure)
         crash_point("batch.written")
-        return self._kept(target)
+        return [self._kept(target, shares)]
 
-    def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> list[Partial]:
+    def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> list[Written]:
         """Without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
         alive = {run.run for run in self._alive(share.run.run for share in shares)}
         if len(alive) < len(shares):
             return self._write(batch, [share for share in shares if share.run.run in alive])
         if len(shares) > 1:
-            return [partial for share in shares for partial in self._write(batch, [share])]
+            return [written for share in shares for written in self._write(batch, [share])]
         self._blame(shares[0].run.run, str(failure))
         return []
 
-    def _partials(self, shares: list[Share]) -> list[tuple[str, DataFrame]]:
-        """By kind; of runs that ask the same at once, for each task that may work beside others.
-
-        A task aggregates its own files, and nothing is shuffled: partials add up however they are cut.
-        """
-        return [
-            (kind, _named(group, partial))
-            for group in _by_questions(shares)
-            for table, partials_of in _COMPUTED.items()
-            for part in self._parts(group, table)
-            for kind, partial in partials_of(part, group[0].questions).items()
-        ]
-
-    def _parts(self, shares: list[Share], table: str) -> list[DataFrame]:
-        """None of a table that the batch has nothing of: even an empty task takes its time."""
-        keys = [key for share in shares for chunk, key in share.files.items() if chunk.table == table]
-        files, landing = [self.storage.url(key) for key in keys], self.storage.url(KEYS.landing)
-        tasks = min(tasks_at_once(self.spark), len(files))
-        parts = [read_table(self.spark, landing, table, files[task::tasks]) for task in range(tasks)]
-        return [(part if len(shares) > 1 else part.drop("run")).coalesce(1) for part in parts]
-
-    def _kept(self, target: Key) -> list[Partial]:
+    def _kept(self, target: Key, shares: list[Share]) -> Written:
         """Durable before the registry hears of them."""
         folders = self.storage.find(f"{target}/run=*/kind=*")
         try:
             rows = {folder: count_rows(self.storage, folder) for folder in folders}
             self._want_all(target.name, sum(rows.values()))
-            if folders:
+            counts = self._counts(shares, folders)
+            partial_rows = {folder: count for folder, count in rows.items() if not _is_count(folder)}
+            for folder in rows.keys() - partial_rows.keys():
+                self.storage.remove(folder)  # it is committed with the batch
+            if partial_rows:
                 self.storage.settle(target)
             else:
                 self.storage.remove(target)  # no row of the batch is asked about
         except (OSError, Unavailable, PartialsDiffer):
             self.storage.remove(target)
             raise
-        return [
-            Partial(
-                folder.parent.name.removeprefix("run="), str(folder.relative_to(KEYS.partials)), rows=count
-            )
-            for folder, count in rows.items()
+        kept = [
+            Partial(_run_of(folder), str(folder.relative_to(KEYS.partials)), rows=count)
+            for folder, count in partial_rows.items()
         ]
+        return kept, counts
+
+    def _counts(self, shares: list[Share], folders: list[Key]) -> list[StageRows]:
+        counts = {share.run.run: BatchCounts(share.asked, share.run.run) for share in shares}
+        for share in shares:
+            for chunk in share.chunks:
+                counts[share.run.run].add_chunk(chunk, counts_of_chunk(share, chunk) or {})
+        for folder in folders:
+            of_run, kind = counts[_run_of(folder)], partials.kind_of(str(folder))
+            files = self.storage.find(f"{folder}/part-*")
+            if (fact := partials.counted_fact(kind)) is not None:
+                of_run.add_counts(self.storage, fact, files)
+            else:
+                plan = next(plan for plan in of_run.asked.partials if plan.name == kind)
+                of_run.add_partial(self.storage, plan, files)
+        return [rows for of_run in counts.values() for rows in of_run.stage_rows()]
 
     def _want_all(self, batch: str, rows: int) -> None:
         """What lies there is what Spark says it wrote; nothing at all too."""
@@ -259,16 +238,12 @@ class BatchWork:
             raise PartialsDiffer(f"partials of a batch have {rows} rows, and Spark wrote {written}")
 
 
-def _named(shares: list[Share], partial: DataFrame) -> DataFrame:
-    """A single run is named at last: as a key of every row it would take a sixth more time."""
-    return partial if len(shares) > 1 else partial.withColumn("run", f.lit(shares[0].run.run))
+def _is_count(folder: Key) -> bool:
+    return partials.counted_fact(partials.kind_of(str(folder))) is not None
 
 
-def _by_questions(shares: list[Share]) -> list[list[Share]]:
-    groups: dict[Questions, list[Share]] = defaultdict(list)
-    for share in shares:
-        groups[share.questions].append(share)
-    return list(groups.values())
+def _run_of(folder: Key) -> str:
+    return folder.parent.name.removeprefix("run=")
 
 
 def _processed(share: Share) -> list[Processed]:

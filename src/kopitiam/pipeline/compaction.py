@@ -17,8 +17,11 @@ from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_partial
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.compiler.partials import merged
 from kopitiam.pipeline.counting import count_rows, described, files_of, written_rows
 from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of
+from kopitiam.questions.plans import PartialPlan
+from kopitiam.questions.question_set import QuestionSet
 
 FAN_IN = 8
 _log = logging.getLogger(__name__)
@@ -30,28 +33,30 @@ class Compaction:
 
     def compact(self, run: str) -> None:
         """Trouble here is no trouble of the run: what could not be merged is left as it is."""
+        asked = QuestionSet.from_dict(self.work.registry.get_run(run).questions)
+        plans = {plan.name: plan for plan in asked.partials}
         crowded = [group for group in _levels(self.work.registry.partials(run)) if len(group) >= FAN_IN]
         for group in crowded:
             try:
                 with self.work.attempts.gate.passing():
-                    self._merge(run, group)
+                    self._merge(run, plans[partials.kind_of(group[0].path)], group)
             except PartialsDiffer as error:  # the final step says so, if it stays that way
                 _log.warning("run %s is not merged: %s", run, error, extra={"run": run})
             except SPARK_FAILED:
                 if self.work.is_closing:
                     raise
 
-    def _merge(self, run: str, group: list[Partial]) -> None:
-        storage, kind = self.work.storage, partials.kind_of(group[0].path)
+    def _merge(self, run: str, plan: PartialPlan, group: list[Partial]) -> None:
+        storage = self.work.storage
         batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
-        target = batch / f"run={run}" / f"kind={kind}"
+        target = batch / f"run={run}" / f"kind={plan.name}"
         paths = [old.path for old in group]
         files = [storage.url(file) for found in files_of(storage, group).values() for file in found]
         try:
             with jobs_of(self.work.spark, [run]), described(self.work.spark, batch.name):
-                frame = partials.read(self.work.spark, storage.url(KEYS.partials), kind, files)
-                partials.merged(kind, frame).write.parquet(storage.url(target))
-            rows = self._merged_rows(kind, group, batch.name, count_rows(storage, target))
+                frame = partials.read(self.work.spark, storage.url(KEYS.partials), plan, files)
+                frame.transform(merged(plan)).write.parquet(storage.url(target))
+            rows = self._merged_rows(plan, group, batch.name, count_rows(storage, target))
             storage.settle(batch)
         except BaseException:
             storage.remove(batch)
@@ -64,17 +69,17 @@ class Compaction:
         for gone in [KEYS.partials / path for path in paths] if is_replaced else [target]:
             remove_partial(storage, gone)
 
-    def _merged_rows(self, kind: str, group: list[Partial], batch: str, rows: int) -> int:
-        """As many as were written. Sales stay as many as they were; of what is added up, no more can come out
-        than went in, and no fewer than the largest had."""
+    def _merged_rows(self, plan: PartialPlan, group: list[Partial], batch: str, rows: int) -> int:
+        """As many as were written. Listed rows stay as many as they were; of groups no more can come out than
+        went in, and no fewer than the largest partial had."""
         written = written_rows(self.work.spark, batch)
         least, most = max(old.rows for old in group), sum(old.rows for old in group)
-        if kind == partials.LARGE_SALES:
+        if plan.lists_rows:
             least = most
         is_counted = all(old.rows for old in group)
         if written not in (None, rows) or (is_counted and not least <= rows <= most):
             wrote = "" if written is None else f", Spark wrote {written}"
-            raise PartialsDiffer(f"merged partials of {kind} have {rows} rows of {most}{wrote}")
+            raise PartialsDiffer(f"merged partials of {plan.name} have {rows} rows of {most}{wrote}")
         return rows
 
 

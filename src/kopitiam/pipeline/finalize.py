@@ -26,26 +26,33 @@ from kopitiam.contracts.errors import (
     StaleEpoch,
     Unavailable,
 )
-from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.runs import ChunkRecord, Run
-from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.chunks import chunk_key, file_digest, flaw_of
+from kopitiam.landing.chunks import chunk_key, file_digest, inspect
 from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.counting import files_of
 from kopitiam.pipeline.stopwatch import Stopwatch
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.records import RunAccount
-from kopitiam.results.answers import AnswerSet
 from kopitiam.results.fingerprint import fingerprint
 from kopitiam.results.forms import write_forms
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from kopitiam.storage.port import Key
 
-_JOINED = ("stores", "menu_items", "users")
 _NOT_WANTED = (RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Answers at rest: their account, the digest of each file if they stay, and the rows that passed the
+    stages behind the barrier."""
+
+    summary: Summary
+    digests: dict[str, str]
+    flows: dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -136,10 +143,11 @@ class Finalizer:
         name, watch = uuid.uuid4().hex, Stopwatch()
         attempt = KEYS.attempt(run.run, name)
         with self._writing(attempt):
-            summary, digests = self._write(self.work.registry.account(run.run), attempt, watch)
+            written = self._write(self.work.registry.account(run.run), attempt, watch)
         crash_point("results.written")
+        figures = written.summary.to_dict() | {"stages": written.flows}
         try:
-            self.work.registry.publish_results(run.run, name, summary.to_dict(), self.work.fence, digests)
+            self.work.registry.publish_results(run.run, name, figures, self.work.fence, written.digests)
         except KopitiamError as error:
             if not (isinstance(error, RegistryUnavailable) and self._is_published(run.run, name)):
                 self.work.storage.remove(attempt)
@@ -152,7 +160,7 @@ class Finalizer:
             except Unavailable as error:  # the answers are out; a gateway tidies up later
                 _log.warning("run %s is not tidied up yet: %s", run.run, error, extra={"run": run.run})
         _log.info("run %s answered", run.run, extra={"run": run.run, "seconds": watch.seconds})
-        return sum(summary.answers.values())
+        return sum(written.summary.answers.values())
 
     def _is_published(self, run: str, attempt: str) -> bool:
         """Where a commit broke, and may have taken effect: handed back first, so that it no longer can.
@@ -176,39 +184,43 @@ class Finalizer:
 
     def _write(
         self, account: RunAccount, target: Key, watch: Stopwatch, coverage: Coverage | None = None
-    ) -> tuple[Summary, dict[str, str]]:
-        """With the digest of each file, of answers that stay."""
+    ) -> "Written":
         figures, run = account.figures, account.figures.run
-        questions = Questions.from_dict(run.questions)
-        with self._material(account, questions) as (material, scratch):
-            answers = AnswerSet(answer(self.work.spark, material, scratch, watch))
+        asked = QuestionSet.from_dict(run.questions)
+        with self._material(account, asked) as (material, scratch):
+            answered = answer(self.work.spark, material, scratch, watch)
+            answers = answered.answers
             summary = Summary(
-                questions,
+                asked,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
                 answers.unmatched(),
-                {name: answers.rows(name) for name in ANSWERS},
+                {question.name: answers.rows(question.name) for question in asked.questions},
                 self.work.registry.now() - run.created_at,
                 coverage,
-                self._fingerprint(run.run) if coverage is None else None,
+                self._fingerprint(run.run, asked) if coverage is None else None,
             )
             with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
                 write_forms(out, answers, summary)
                 digests = {file.name: file_digest(file) for file in out.iterdir()} if coverage is None else {}
-        return summary, digests
+        flows = {stage: asdict(flow) for stage, flow in answered.flows.items()}
+        return Written(summary, digests, flows)
 
-    def _fingerprint(self, run: str) -> str:
+    def _fingerprint(self, run: str, asked: QuestionSet) -> str:
         """While the chunks are still known: they are forgotten when the answers are out."""
-        return fingerprint(chunk for table in TABLES for chunk in self.work.registry.chunks(run, table))
+        return fingerprint(chunk for table in asked.tables for chunk in self.work.registry.chunks(run, table))
 
     @contextlib.contextmanager
-    def _material(self, account: RunAccount, questions: Questions) -> Iterator[tuple[Material, Path]]:
+    def _material(self, account: RunAccount, asked: QuestionSet) -> Iterator[tuple[Material, Path]]:
         """With a folder on this machine; what is sorted on the way goes with it."""
         run = account.figures.run.run
         storage, registry = self.work.storage, self.work.registry
-        files = {table: [self._sound(run, c) for c in registry.chunks(run, table)] for table in _JOINED}
+        joined = dict.fromkeys(table for question in asked.questions for table in question.looked_up)
+        files = {table: [self._sound(run, c) for c in registry.chunks(run, table)] for table in joined}
         counted = files_of(storage, account.partials)
-        partials = [file for each in account.partials for file in counted[each.path]]
-        material = Material(run, questions, partials, files, storage, KEYS.sorting(run, uuid.uuid4().hex))
+        partials = {file: each.rows for each in account.partials for file in counted[each.path]}
+        rows = {table: state.rows for table, state in account.figures.tables.items()}
+        sorting = KEYS.sorting(run, uuid.uuid4().hex)
+        material = Material(run, asked, partials, files, rows, storage, sorting)
         with tempfile.TemporaryDirectory(prefix=f"run-{run}-", dir=self.scratch) as folder:
             scratch = Path(folder)
             try:
@@ -219,8 +231,9 @@ class Finalizer:
     def _sound(self, run: str, chunk: ChunkRecord) -> Key:
         """Checked again: the batch that saw it may be long ago."""
         key = chunk_key(self.work.storage, run, chunk, chunk.digest, chunk.is_beside)
-        if flaw := flaw_of(self.work.storage, key, chunk.rows, chunk.landed):
-            raise RunFailed(f"{chunk.table} chunk {chunk.number} {flaw}")
+        inspection = inspect(self.work.storage, key, chunk.rows, chunk.landed)
+        if inspection.flaw is not None:
+            raise RunFailed(f"{chunk.table} chunk {chunk.number} {inspection.flaw}")
         return key
 
     def _blame(self, run: str, reason: str) -> None:

@@ -9,12 +9,9 @@ from kopitiam.bus.port import BusPort
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunNotFound, Unavailable
 from kopitiam.contracts.messages import WorkerEnd, WorkerStats, progress_topic
-from kopitiam.contracts.stages import (
-    STAGES_OF_TABLE,
-    Volume,
-    expected_by_stage,
-    processed_by_stage,
-)
+from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
+from kopitiam.questions.plans import SERVER_RESULTS
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import RegistryPort
 
 _log = logging.getLogger(__name__)
@@ -63,16 +60,20 @@ class Reports:
 def report(
     bus: BusPort, registry: RegistryPort, run: str, tables: Iterable[str], shards: Iterable[int]
 ) -> None:
-    """Of the stages that these tables feed. What is lost on the way is found by reconciliation."""
+    """Publishes how far the stages are that these tables feed. Reconciliation finds what gets lost."""
     try:
         account = registry.account(run)
-        expected, processed = expected_by_stage(account.expected), processed_by_stage(account.processed)
-        for stage in dict.fromkeys(stage for table in tables for stage in STAGES_OF_TABLE[table]):
+        stages = QuestionSet.from_dict(account.figures.run.questions).stages
+        for stage in dict.fromkeys(stage for table in tables for stage in stages.of_table.get(table, ())):
+            fed_by = stages.tables_of(stage)
+            is_ended = all(table in account.expected for table in fed_by)
+            expected = total_by_shard(account.expected, fed_by) if is_ended else {}
+            processed = total_by_shard(account.processed, fed_by)
             for shard in shards:
                 if shard < account.figures.run.shards:
-                    want = expected.get(stage, {}).get(shard)
-                    done = processed[stage].get(shard, Volume())
-                    for message in _messages(run, stage, shard, want, done):
+                    done = processed.get(shard, Volume()).chunks
+                    rows = account.flows.get(stage, {}).get(shard, RowFlow()).rows_in
+                    for message in _messages(run, stage, shard, expected.get(shard), done, rows):
                         bus.publish(progress_topic(stage, shard), message)
     except RunNotFound:
         return
@@ -84,23 +85,17 @@ def report_answers(bus: BusPort, run: str, rows: int) -> None:
     """Publishing is a stage too: its end tells the gateways, and through them the clients."""
     try:
         bus.publish(
-            progress_topic("server_results", 0),
-            WorkerEnd(run=run, stage="server_results", shard=0, processed=1, rows=rows),
+            progress_topic(SERVER_RESULTS, 0),
+            WorkerEnd(run=run, stage=SERVER_RESULTS, shard=0, processed=1, rows=rows),
         )
     except Unavailable as error:
         _log.warning("run %s: its end is not told: %s", run, error, extra={"run": run})
 
 
-def _messages(
-    run: str, stage: str, shard: int, want: Volume | None, done: Volume
+def _messages(  # noqa: PLR0917 - as they stand in the messages
+    run: str, stage: str, shard: int, expected: Volume | None, processed: int, rows: int
 ) -> Iterator[WorkerStats | WorkerEnd]:
-    yield WorkerStats(
-        run=run,
-        stage=stage,
-        shard=shard,
-        expected=want.chunks if want else None,
-        processed=done.chunks,
-        rows=done.rows,
-    )
-    if want and done.chunks == want.chunks:
-        yield WorkerEnd(run=run, stage=stage, shard=shard, processed=done.chunks, rows=done.rows)
+    chunks = expected.chunks if expected else None
+    yield WorkerStats(run=run, stage=stage, shard=shard, expected=chunks, processed=processed, rows=rows)
+    if processed == chunks:
+        yield WorkerEnd(run=run, stage=stage, shard=shard, processed=processed, rows=rows)

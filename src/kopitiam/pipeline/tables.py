@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from kopitiam.contracts.tables import TABLES, Kind, Table
+from kopitiam.contracts.tables import Kind, Table
 
 _TYPES: dict[Kind, t.DataType] = {
     Kind.TEXT: t.StringType(),
@@ -14,8 +14,9 @@ _TYPES: dict[Kind, t.DataType] = {
     Kind.MONEY: t.LongType(),
     Kind.INSTANT: t.TimestampType(),
     Kind.DATE: t.DateType(),
+    Kind.BOOLEAN: t.BooleanType(),
 }
-# Said, not guessed: a run's id may well look like a number.
+# Declared, since Spark would infer a number from a run id that looks like one.
 _FOLDERS = (
     t.StructField("table", t.StringType()),
     t.StructField("shard", t.IntegerType()),
@@ -28,10 +29,9 @@ def spark_schema(table: Table) -> t.StructType:
     return t.StructType([*columns, *_FOLDERS])
 
 
-def read_table(spark: SparkSession, landing: str, name: str, files: Sequence[str]) -> DataFrame:
-    """The table in exactly these Parquet files, as Spark spells them: what else lies beside them was never
-    acknowledged."""
-    schema = spark_schema(TABLES[name])
+def read_table(spark: SparkSession, landing: str, table: Table, files: Sequence[str]) -> DataFrame:
+    """The table in exactly these Parquet files: other files beside them were never acknowledged."""
+    schema = spark_schema(table)
     if not files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).option("basePath", landing).parquet(*files)

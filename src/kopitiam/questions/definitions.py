@@ -1,18 +1,28 @@
 """Definitions of questions: one frozen value says what is read, kept, merged, ranked, shown and drawn."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kopitiam.contracts.tables import Kind
-from kopitiam.questions.expressions import Aggregate, Column, Expression, Ratio, aggregates_in, columns_in
+from kopitiam.questions.expressions import (
+    Aggregate,
+    ColumnRef,
+    Constant,
+    Expression,
+    aggregates_in,
+    columns_in,
+    parts_of,
+)
 from kopitiam.questions.layout import LAYOUT
 
 NamedFilter = Literal["@year", "@hour", "@amount"]
 Mark = Literal["bar", "line", "point", "area", "rect", "histogram"]
 Role = Literal["key", "measure", "attribute", "rank", "matched", "column"]
+FILTERS: tuple[NamedFilter, ...] = get_args(NamedFilter)  # in the order in which rows pass them
 RANK = "rank"
+_LAYOUT_ORDER = tuple(LAYOUT)
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class AnswerColumn:
     kind: Kind
     role: Role
     is_optional: bool = False
-    attribute: Column | None = None  # of an attribute: which one
+    attribute: ColumnRef | None = None  # of an attribute: which one
 
 
 @dataclass(frozen=True)
@@ -78,11 +88,12 @@ class Question:
     measures: tuple[Named, ...]
     rank: Rank | None
     shown: tuple[str, ...]  # the columns of the CSV, in order
-    attributes: tuple[Column, ...]  # those among the shown columns
+    attributes: tuple[ColumnRef, ...]  # those among the shown columns
     order: tuple[str, ...]
     chart: Chart | None
     stages: Stages
     is_builtin: bool = False
+    definition: str = field(default="", compare=False)  # JSON; keys and measures as pairs
 
     @property
     def lists_rows(self) -> bool:
@@ -104,7 +115,17 @@ class Question:
     @cached_property
     def partial(self) -> tuple[Any, ...]:
         """Questions with an equal value here are merged from one partial."""
-        return (self.fact, frozenset(self.filters), self.keys, self.lists_rows)
+        return (self.fact, frozenset(self.filters), self.kept, self.lists_rows)
+
+    @cached_property
+    def kept(self) -> tuple[Expression, ...]:
+        """What a partial keeps rows apart by: keys, ids instead of attributes, values counted once.
+
+        An attribute is looked up behind the barrier, so the partial keeps the id that identifies it.
+        """
+        parts = [part for key in self.keys for part in _without_attributes(key.expression)]
+        distinct = [a.argument for a in self.aggregates if a.aggregation == "count_distinct" and a.argument]
+        return tuple(dict.fromkeys([*parts, *distinct]))
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -125,9 +146,11 @@ class Question:
             needed[self.fact].add("created_at")
         if "@amount" in self.filters:
             needed[self.fact].add("final_amount")
+        if not needed[self.fact]:
+            needed[self.fact].add("created_at")  # rows can be counted only if they have a column
         return {
             table: tuple(name for name in LAYOUT[table].by_name if name in names)
-            for table, names in needed.items()
+            for table, names in sorted(needed.items(), key=lambda item: _LAYOUT_ORDER.index(item[0]))
         }
 
     def _expressions(self) -> Iterable[Expression]:
@@ -137,8 +160,6 @@ class Question:
     @cached_property
     def answer_columns(self) -> tuple[AnswerColumn, ...]:
         """Keys with their attributes, the rank behind the keys that it is within, measures, matches."""
-        if self.lists_rows:
-            return tuple(AnswerColumn(key.name, key.kind, "column", is_optional=True) for key in self.keys)
         columns: list[AnswerColumn] = []
         within = self.rank.within if self.rank else ()
         has_rank = self.rank is not None and self.rank.top != 1
@@ -164,16 +185,41 @@ class Question:
         ]
         return tuple(columns)
 
-    def is_exact_ratio(self, name: str) -> bool:
-        return isinstance(self.named[name].expression, Ratio)
+    @cached_property
+    def columns_by_name(self) -> dict[str, AnswerColumn]:
+        return {column.name: column for column in self.answer_columns}
+
+    @cached_property
+    def sort_columns(self) -> tuple[str, ...]:
+        """The columns that the rows of the answer are sorted by; together they leave no ties."""
+        return tuple(dict.fromkeys([*self.order, *(key.name for key in self.keys)]))
+
+    @cached_property
+    def looked_up(self) -> tuple[str, ...]:
+        """The tables that attributes are looked up in."""
+        in_keys = [c for key in self.keys for c in columns_in(key.expression) if c.is_attribute]
+        return tuple(dict.fromkeys(attribute.table for attribute in (*in_keys, *self.attributes)))
+
+    def identity(self, attribute: ColumnRef) -> str:
+        """The key that identifies the row which a shown attribute is of."""
+        return next(key.name for key in self.keys if key.expression == identified_by(attribute))
 
 
-def identified_by(attribute: Column) -> Column:
+def _without_attributes(expression: Expression) -> list[Expression]:
+    """The largest parts of an expression that use no attribute, and the ids of the attributes."""
+    if isinstance(expression, ColumnRef) and expression.is_attribute:
+        return [identified_by(expression)]
+    if not any(column.is_attribute for column in columns_in(expression)):
+        return [] if isinstance(expression, Constant) else [expression]
+    return [part for below in parts_of(expression) for part in _without_attributes(below)]
+
+
+def identified_by(attribute: ColumnRef) -> ColumnRef:
     """The fact's column whose value identifies the row that an attribute is of."""
     fact = next(
         name for name, table in LAYOUT.items() if table.references.get(attribute.reference) == attribute.table
     )
-    return Column(fact, attribute.reference, Kind.ID)
+    return ColumnRef(fact, attribute.reference, Kind.ID)
 
 
 def matched_name(key: str) -> str:

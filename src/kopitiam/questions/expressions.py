@@ -33,7 +33,7 @@ Aggregation = OneOf["sum", "count", "count_distinct", "min", "max"]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnRef:
     """A column of the fact, or an attribute: a column of a table that the fact refers to."""
 
     table: str
@@ -142,7 +142,7 @@ class Ratio:
 
 
 Expression = (
-    Column
+    ColumnRef
     | Constant
     | Call
     | AsMoney
@@ -158,24 +158,32 @@ Expression = (
 )
 
 
-def nodes(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything below it."""
-    yield expression
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """The expressions directly below this one."""
     for field in fields(expression):
-        yield from _below(getattr(expression, field.name))
+        yield from _expressions_in(getattr(expression, field.name))
 
 
-def _below(value: object) -> Iterator[Expression]:
+def nodes(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything below it, in the order in which it is written."""
+    left = [expression]
+    while left:
+        node = left.pop()
+        yield node
+        left.extend(reversed(list(parts_of(node))))
+
+
+def _expressions_in(value: object) -> Iterator[Expression]:
     if isinstance(value, Expression):
-        yield from nodes(value)
+        yield value
     elif isinstance(value, tuple):
         for part in value:
-            yield from _below(part)
+            yield from _expressions_in(part)
 
 
-def columns_in(expression: Expression) -> tuple[Column, ...]:
+def columns_in(expression: Expression) -> tuple[ColumnRef, ...]:
     """In the order in which they stand, each once."""
-    return tuple(dict.fromkeys(node for node in nodes(expression) if isinstance(node, Column)))
+    return tuple(dict.fromkeys(node for node in nodes(expression) if isinstance(node, ColumnRef)))
 
 
 def aggregates_in(expression: Expression) -> tuple[Aggregate, ...]:

@@ -3,18 +3,11 @@
 Facts are the tables that questions read row by row. The other tables give attributes by their id.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kopitiam.contracts.tables import Kind
-
-
-@dataclass(frozen=True)
-class LayoutColumn:
-    name: str
-    kind: Kind
-    is_optional: bool = False  # an empty cell is a null
+from kopitiam.contracts.tables import Column, Kind, Table
 
 
 @dataclass(frozen=True)
@@ -25,7 +18,7 @@ class LayoutTable:
     """
 
     name: str
-    columns: tuple[LayoutColumn, ...]
+    columns: tuple[Column, ...]
     key: str = ""
     label: str = ""
     references: Mapping[str, str] = field(default_factory=dict)  # column → table
@@ -35,45 +28,28 @@ class LayoutTable:
         return not self.key
 
     @cached_property
-    def by_name(self) -> dict[str, LayoutColumn]:
+    def by_name(self) -> dict[str, Column]:
         return {column.name: column for column in self.columns}
 
+    def normal_form(self, names: Iterable[str]) -> Table:
+        """The table with these columns only, in the order of the layout."""
+        wanted = frozenset(names)
+        return Table(self.name, tuple(column for column in self.columns if column.name in wanted))
 
-def _columns(kinds: str) -> tuple[LayoutColumn, ...]:
-    """`name:kind` for each column; a question mark marks one whose cells may be empty."""
-    parts = (entry.split(":") for entry in kinds.split())
-    return tuple(LayoutColumn(name, Kind(kind.rstrip("?")), kind.endswith("?")) for name, kind in parts)
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """`name:kind` for each column. `?`: cells may be empty. `*`: few distinct values."""
+    columns = []
+    for entry in text.split():
+        name, _, kind = entry.partition(":")
+        is_optional, repeats = "?" in kind, "*" in kind
+        columns.append(Column(name, Kind(kind.rstrip("?*")), is_optional, repeats))
+    return tuple(columns)
 
 
-LAYOUT: dict[str, LayoutTable] = {
+LAYOUT: dict[str, LayoutTable] = {  # in the order in which clients send them
     table.name: table
     for table in (
-        LayoutTable(
-            "transactions",
-            _columns(
-                "transaction_id:text store_id:id payment_method_id:id? voucher_id:id? user_id:id?"
-                " original_amount:money? discount_applied:money? final_amount:money created_at:instant"
-            ),
-            references={
-                "store_id": "stores",
-                "payment_method_id": "payment_methods",
-                "voucher_id": "vouchers",
-                "user_id": "users",
-            },
-        ),
-        LayoutTable(
-            "transaction_items",
-            _columns(
-                "transaction_id:text item_id:id quantity:count unit_price:money? subtotal:money"
-                " created_at:instant"
-            ),
-            references={"item_id": "menu_items"},
-        ),
-        LayoutTable(
-            "users",
-            _columns("user_id:id gender:text? birthdate:date? registered_at:instant?"),
-            key="user_id",
-        ),
         LayoutTable(
             "stores",
             _columns(
@@ -93,6 +69,11 @@ LAYOUT: dict[str, LayoutTable] = {
             label="item_name",
         ),
         LayoutTable(
+            "users",
+            _columns("user_id:id gender:text?* birthdate:date? registered_at:instant?"),
+            key="user_id",
+        ),
+        LayoutTable(
             "payment_methods",
             _columns("method_id:id method_name:text category:text?"),
             key="method_id",
@@ -106,6 +87,27 @@ LAYOUT: dict[str, LayoutTable] = {
             ),
             key="voucher_id",
             label="voucher_code",
+        ),
+        LayoutTable(
+            "transactions",
+            _columns(
+                "transaction_id:text store_id:id* payment_method_id:id?* voucher_id:id?* user_id:id?"
+                " original_amount:money?* discount_applied:money?* final_amount:money* created_at:instant"
+            ),
+            references={
+                "store_id": "stores",
+                "payment_method_id": "payment_methods",
+                "voucher_id": "vouchers",
+                "user_id": "users",
+            },
+        ),
+        LayoutTable(
+            "transaction_items",
+            _columns(
+                "transaction_id:text item_id:id* quantity:count* unit_price:money?* subtotal:money*"
+                " created_at:instant"
+            ),
+            references={"item_id": "menu_items"},
         ),
     )
 }

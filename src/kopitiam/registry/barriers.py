@@ -3,9 +3,10 @@
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from kopitiam.contracts.barriers import Snapshot, contradiction, is_processed, missing_text
-from kopitiam.contracts.batches import BarrierView
 from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunOver
 from kopitiam.contracts.runs import Run, RunState
+from kopitiam.contracts.stages import ByTable
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.runs import locked, move, runs_in
 from kopitiam.registry.schema import chunks, runs, shard_expectations, shard_positions, shard_progress
 from kopitiam.registry.volumes import by_run, expected, processed
@@ -14,19 +15,24 @@ WATCHED = (RunState.SEALED, RunState.FINAL)
 WATCHED_RUNS = select(runs.c.run).where(runs.c.state.in_(WATCHED))
 
 
-def views(connection: Connection) -> list[BarrierView]:
+def snapshots(connection: Connection) -> list[Snapshot]:
     due = by_run(connection, shard_expectations, shard_expectations.c.run.in_(WATCHED_RUNS))
     done = by_run(connection, shard_progress, shard_progress.c.run.in_(WATCHED_RUNS))
     pending = _pending(connection, chunks.c.run.in_(WATCHED_RUNS))
     return [
-        BarrierView(run, due.get(run.run, {}), done.get(run.run, {}), pending.get(run.run, 0))
+        _snapshot(run, due.get(run.run, {}), done.get(run.run, {}), pending.get(run.run, 0))
         for run in runs_in(connection, WATCHED)
     ]
 
 
-def view(connection: Connection, run: Run) -> BarrierView:
+def snapshot(connection: Connection, run: Run) -> Snapshot:
     pending = _pending(connection, chunks.c.run == run.run).get(run.run, 0)
-    return BarrierView(run, expected(connection, run.run), processed(connection, run.run), pending)
+    return _snapshot(run, expected(connection, run.run), processed(connection, run.run), pending)
+
+
+def _snapshot(run: Run, due: ByTable, done: ByTable, pending: int) -> Snapshot:
+    stages = QuestionSet.from_dict(run.questions).stages.of_table
+    return Snapshot(run.run, run.state, stages, due, done, pending)
 
 
 def _pending(connection: Connection, is_asked: ColumnElement[bool]) -> dict[str, int]:
@@ -51,9 +57,9 @@ def open_barrier(connection: Connection, run: str, now: float) -> bool:
         raise RunOver(f"run {run} is {found.state}")
     if found.state is not RunState.SEALED:
         raise IllegalTransition(f"run {run} is {found.state}, and its barrier cannot open")
-    snapshot = _snapshot(connection, found)
-    if contradiction(snapshot) or not is_processed(snapshot):
-        raise BarrierNotReady(f"run {run}: {missing_text(snapshot)}")
+    seen = snapshot(connection, found)
+    if contradiction(seen) or not is_processed(seen):
+        raise BarrierNotReady(f"run {run}: {missing_text(seen)}")
     move(connection, run, RunState.FINAL, now)
     return True
 
@@ -62,12 +68,7 @@ def fail_if_wrong(connection: Connection, run: str, now: float) -> str | None:
     found = locked(connection, run)
     if found.state not in (RunState.OPEN, RunState.SEALED):
         return None
-    reason = contradiction(_snapshot(connection, found))
+    reason = contradiction(snapshot(connection, found))
     if reason is not None:
         move(connection, run, RunState.FAILED, now, reason)
     return reason
-
-
-def _snapshot(connection: Connection, run: Run) -> Snapshot:
-    seen = view(connection, run)
-    return Snapshot(run.run, run.state, seen.expected, seen.processed, seen.pending)

@@ -10,11 +10,18 @@ from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
-from kopitiam.contracts.batches import Batch, Committed, Processed
+from kopitiam.contracts.batches import Batch, Committed, Processed, StageRows
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.registry import attempts
 from kopitiam.registry.runs import locked_states, touch_all
-from kopitiam.registry.schema import batches, partials, shard_counters, shard_positions, shard_progress
+from kopitiam.registry.schema import (
+    batches,
+    partials,
+    shard_counters,
+    shard_positions,
+    shard_progress,
+    stage_progress,
+)
 from kopitiam.registry.transactions import upsert
 
 KEPT = 100  # batches of a query; Spark repeats the last one, a restored checkpoint some more
@@ -36,6 +43,7 @@ def commit(connection: Connection, batch: Batch, node: str | None = None) -> Com
     states = locked_states(connection, batch.runs)
     alive = {run for run, state in states.items() if not state.is_over}
     _count(connection, [each for each in batch.processed if each.run in alive])
+    _count_stages(connection, [each for each in batch.stage_rows if each.run in alive])
     kept = [asdict(partial) for partial in batch.partials if partial.run in alive]
     if kept:
         connection.execute(insert(partials), kept)
@@ -125,6 +133,22 @@ def _count(connection: Connection, processed: list[Processed]) -> None:
             {"run": p.run, "table_name": p.table, "shard": p.shard, "chunks": p.chunks, "rows": p.rows}
             for p in processed
         ],
+    )
+
+
+def _count_stages(connection: Connection, counted: list[StageRows]) -> None:
+    if not counted:
+        return
+    adding = upsert(connection, stage_progress)
+    connection.execute(
+        adding.on_conflict_do_update(
+            index_elements=[stage_progress.c.run, stage_progress.c.stage, stage_progress.c.shard],
+            set_={
+                "rows_in": stage_progress.c.rows_in + adding.excluded.rows_in,
+                "rows_out": stage_progress.c.rows_out + adding.excluded.rows_out,
+            },
+        ),
+        [asdict(each) for each in counted],
     )
 
 

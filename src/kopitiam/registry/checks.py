@@ -1,13 +1,13 @@
 """What never reaches the database: values that make no sense, whoever passes them."""
 
 from kopitiam.contracts.batches import Batch
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.layout import LAYOUT
 
 LARGEST = 2**63 - 1  # what the database can count
 
 
 def want_table(table: str) -> None:
-    if table not in TABLES:
+    if table not in LAYOUT:
         raise ValueError(f"no table {table!r}")
 
 
@@ -28,5 +28,9 @@ def want_batch(batch: Batch) -> None:
         want_counts(chunks=processed.chunks, rows=processed.rows)
         if processed.shard not in batch.shards:
             raise ValueError(f"shard {processed.shard}: want a span for what was processed of it")
+    for counted in batch.stage_rows:
+        want_counts(rows_in=counted.rows_in, rows_out=counted.rows_out)
+        if counted.shard not in batch.shards:
+            raise ValueError(f"shard {counted.shard}: want a span for what was counted in it")
     for partial in batch.partials:
         want_counts(level=partial.level, rows=partial.rows)

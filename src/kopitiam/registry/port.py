@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from kopitiam.contracts.attempts import Attempt, Step
-from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
+from kopitiam.contracts.barriers import Snapshot
+from kopitiam.contracts.batches import Batch, Committed, Partial
 from kopitiam.contracts.identity import Identity
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, TableState
@@ -184,10 +185,10 @@ class RegistryPort(Protocol):
 
     # -- barriers
 
-    def barrier_views(self) -> list[BarrierView]:
+    def snapshots(self) -> list[Snapshot]:
         """Of all runs that are sealed or final, oldest first, all of one moment."""
 
-    def barrier_view(self, run: str) -> BarrierView:
+    def snapshot(self, run: str) -> Snapshot:
         """Of one run, in any state."""
 
     def open_barrier(self, run: str, fence: Fence | None = None) -> bool:

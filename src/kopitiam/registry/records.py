@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.runs import ChunkRecord, Run, RunFigures, RunState, Span
-from kopitiam.contracts.stages import ByTable
+from kopitiam.contracts.stages import ByTable, FlowByStage
 
 RANK_DIGITS = 6
 EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
@@ -71,6 +71,7 @@ class RunAccount:
     processed: ByTable
     partials: tuple[Partial, ...]
     published: Published | None
+    flows: FlowByStage  # of the stages before the barrier
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 
 from kopitiam.contracts.attempts import Attempt, Step
-from kopitiam.contracts.batches import BarrierView, Batch, Committed, Partial
+from kopitiam.contracts.barriers import Snapshot
+from kopitiam.contracts.batches import Batch, Committed, Partial
 from kopitiam.contracts.errors import RegistryUnavailable
 from kopitiam.contracts.identity import Identity
 from kopitiam.contracts.nodes import NodeRecord
@@ -285,11 +286,11 @@ class Registry(RegistryPort):
 
     # -- barriers
 
-    def barrier_views(self) -> list[BarrierView]:
-        return self._read(barriers.views)
+    def snapshots(self) -> list[Snapshot]:
+        return self._read(barriers.snapshots)
 
-    def barrier_view(self, run: str) -> BarrierView:
-        return self._read(lambda c: barriers.view(c, runs.get_run(c, run)))
+    def snapshot(self, run: str) -> Snapshot:
+        return self._read(lambda c: barriers.snapshot(c, runs.get_run(c, run)))
 
     def open_barrier(self, run: str, fence: Fence | None = None) -> bool:
         return self._write_fenced(fence, lambda c: barriers.open_barrier(c, run, self._clock(c)))

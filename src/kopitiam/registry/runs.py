@@ -28,7 +28,7 @@ from kopitiam.contracts.errors import (
     TooManyRuns,
 )
 from kopitiam.contracts.runs import OVER, Run, RunState, can_move
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.records import Opened, Wanted
 from kopitiam.registry.schema import attempts, chunks, owners, partials, run_tables, runs
 from kopitiam.registry.transactions import upsert
@@ -70,7 +70,10 @@ def open_run(
     )
     connection.execute(
         insert(run_tables),
-        [{"run": wanted.run, "table_name": table, "chunks": 0, "rows": 0, "rejected": 0} for table in TABLES],
+        [
+            {"run": wanted.run, "table_name": table, "chunks": 0, "rows": 0, "rejected": 0}
+            for table in QuestionSet.from_dict(wanted.questions).tables
+        ],
     )
     return Opened(wanted, is_new=True)
 

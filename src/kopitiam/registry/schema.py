@@ -123,6 +123,16 @@ shard_positions = Table(
 shard_expectations = _volumes_by_shard("shard_expectations")
 shard_progress = _volumes_by_shard("shard_progress")
 
+stage_progress = Table(
+    "stage_progress",
+    metadata,
+    _of_run(),
+    Column("stage", Text, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("rows_in", BigInteger, nullable=False),
+    Column("rows_out", BigInteger, nullable=False),
+)
+
 batches = Table(
     "batches",
     metadata,

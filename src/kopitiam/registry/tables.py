@@ -6,14 +6,14 @@ from sqlalchemy import Connection, exists, func, insert, select, update
 
 from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunFigures, RunState, Span, TableState, beyond, gaps
-from kopitiam.contracts.tables import TABLES
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.registry.chunks import durable_spans
 from kopitiam.registry.partials import list_partials
 from kopitiam.registry.records import Ended, EndOutcome, RunAccount
 from kopitiam.registry.results import published
 from kopitiam.registry.runs import get_run, locked, move, touch, version
 from kopitiam.registry.schema import chunks, run_tables, shard_expectations
-from kopitiam.registry.volumes import expected, processed
+from kopitiam.registry.volumes import expected, processed, stage_flows
 
 STATE_COLUMNS = (
     run_tables.c.chunks,
@@ -29,7 +29,7 @@ def table_states(connection: Connection, run: str) -> dict[str, TableState]:
     get_run(connection, run)
     query = select(run_tables.c.table_name, *STATE_COLUMNS).where(run_tables.c.run == run)
     found = {row[0]: TableState(*row[1:]) for row in connection.execute(query)}
-    return {table: found[table] for table in TABLES}
+    return {table: found[table] for table in LAYOUT if table in found}
 
 
 def figures(connection: Connection, run: str) -> RunFigures:
@@ -43,6 +43,7 @@ def account(connection: Connection, run: str) -> RunAccount:
         processed(connection, run),
         tuple(list_partials(connection, run)),
         published(connection, run),
+        stage_flows(connection, run),
     )
 
 

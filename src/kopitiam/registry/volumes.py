@@ -4,9 +4,9 @@ is a part of a transaction.
 
 from sqlalchemy import ColumnElement, Connection, Table, select
 
-from kopitiam.contracts.stages import ByTable, Volume
+from kopitiam.contracts.stages import ByTable, FlowByStage, RowFlow, Volume
 from kopitiam.registry.runs import get_run
-from kopitiam.registry.schema import shard_expectations, shard_progress
+from kopitiam.registry.schema import shard_expectations, shard_progress, stage_progress
 
 
 def expectations(connection: Connection, run: str) -> ByTable:
@@ -34,3 +34,12 @@ def by_run(connection: Connection, volumes: Table, is_wanted: ColumnElement[bool
     for run, table, shard, chunks, rows in connection.execute(query.order_by(of.table_name, of.shard)):
         found.setdefault(run, {}).setdefault(table, {})[shard] = Volume(chunks, rows)
     return dict(found)
+
+
+def stage_flows(connection: Connection, run: str) -> FlowByStage:
+    of = stage_progress.c
+    query = select(of.stage, of.shard, of.rows_in, of.rows_out).where(of.run == run)
+    flows: dict[str, dict[int, RowFlow]] = {}
+    for stage, shard, rows_in, rows_out in connection.execute(query.order_by(of.stage, of.shard)):
+        flows.setdefault(stage, {})[shard] = RowFlow(rows_in, rows_out)
+    return flows

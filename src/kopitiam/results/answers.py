@@ -1,133 +1,161 @@
-"""The answers of a run as record batches, with the columns and the row order that every form has."""
+"""The answers of a run as record batches, with the columns, types and row order that every form has."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kopitiam.results.text import MONEY, money_of_units
+from kopitiam.contracts.money import DECIMALS, DIGITS
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.question_set import QuestionSet
 
 BATCH_ROWS = 65_536
-
-
-def _product_of_the_month(figure: str, kind: pa.DataType) -> pa.Schema:
-    return pa.schema(
-        [
-            ("year_month_created_at", pa.string()),
-            ("item_id", pa.int64()),
-            ("item_name", pa.string()),
-            (figure, kind),
-            ("item_is_matched", pa.bool_()),
-        ]
-    )
-
-
-_SCHEMAS = {
-    "1": pa.schema([("transaction_id", pa.string()), ("final_amount", MONEY)]),
-    "2_1": _product_of_the_month("sellings_qty", pa.int64()),
-    "2_2": _product_of_the_month("profit_sum", MONEY),
-    "3": pa.schema(
-        [
-            ("year_half_created_at", pa.string()),
-            ("store_id", pa.int64()),
-            ("store_name", pa.string()),
-            ("tpv", MONEY),
-            ("store_is_matched", pa.bool_()),
-        ]
-    ),
-    "4": pa.schema(
-        [
-            ("store_id", pa.int64()),
-            ("store_name", pa.string()),
-            ("rank", pa.int64()),
-            ("user_id", pa.int64()),
-            ("birthdate", pa.date32()),
-            ("purchases", pa.int64()),
-            ("store_is_matched", pa.bool_()),
-            ("user_is_matched", pa.bool_()),
-        ]
-    ),
+MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
+_MOST_DIGITS = 38
+_ARROW_TYPES: dict[Kind, pa.DataType] = {
+    Kind.TEXT: pa.string(),
+    Kind.ID: pa.int64(),
+    Kind.COUNT: pa.int64(),
+    Kind.MONEY: MONEY,
+    Kind.NUMBER: MONEY,
+    Kind.INSTANT: pa.timestamp("s"),
+    Kind.DATE: pa.date32(),
+    Kind.BOOLEAN: pa.bool_(),
 }
-_ORDERS = {
-    "2_1": ("year_month_created_at",),
-    "2_2": ("year_month_created_at",),
-    "3": ("year_half_created_at", "store_name", "store_id"),
-    "4": ("store_name", "birthdate", "user_id", "store_id"),
-}
+_LARGER = {pa.int64(): pa.decimal128(_MOST_DIGITS, 0), MONEY: pa.decimal128(_MOST_DIGITS, DECIMALS)}
+
+
+class Answers(Protocol):
+    """The answers of a run: as the pipeline makes them, or read back from files."""
+
+    @property
+    def asked(self) -> QuestionSet: ...
+
+    def schema(self, name: str) -> pa.Schema: ...
+
+    def rows(self, name: str) -> int: ...
+
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """In the order of the answer file, with these columns or all; never more than one batch in memory."""
+        ...
 
 
 @dataclass(frozen=True)
-class RawAnswers:
-    """As the pipeline leaves them, money in units: Q1 as sorted Parquet files, the small rest in memory."""
+class ComputedAnswer:
+    """An answer as the pipeline leaves it, money and ratios in ten-thousandths: a small one in memory, in any
+    order; a large one as sorted Parquet files."""
 
-    large_sales: tuple[Path, ...]
-    products: pa.Table
-    tpv: pa.Table
-    customers: pa.Table
+    table: pa.Table | None = None
+    files: tuple[Path, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        if self.table is not None:
+            return int(self.table.num_rows)
+        return sum(pq.read_metadata(file).num_rows for file in self.files)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pq.read_schema(self.files[0]) if self.table is None else self.table.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self.table is not None:
+            yield from self.table.to_batches(BATCH_ROWS)
+        for file in self.files:
+            yield from pq.ParquetFile(file).iter_batches(BATCH_ROWS)
 
 
 @dataclass(frozen=True)
 class AnswerSet:
-    raw: RawAnswers
+    """The answers to a set of questions, with the ids that their tables lack."""
+
+    asked: QuestionSet
+    computed: Mapping[str, ComputedAnswer]
+    unknown_ids: Mapping[str, pa.Array] = field(default_factory=dict)  # by table: each id once
 
     def schema(self, name: str) -> pa.Schema:
-        return _SCHEMAS[name]
+        return self._schemas[name]
 
     def rows(self, name: str) -> int:
-        if name == "1":
-            return sum(pq.read_metadata(file).num_rows for file in self.raw.large_sales)
-        return int(self._small(name).num_rows)
+        return self.computed[name].rows
 
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        """In the order of the answer file; never more than one batch of Q1 in memory."""
-        if name == "1":
-            for file in self.raw.large_sales:
-                for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
-                    yield _with_money(batch, _SCHEMAS[name])
-        else:
-            yield from self._small(name).to_batches()
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        schema, computed = self.schema(name), self.computed[name]
+        if computed.table is not None:
+            computed = ComputedAnswer(_in_order(self.asked.by_name[name], computed.table))
+        for batch in computed.batches():
+            rows = _logical(batch, schema)
+            yield rows if columns is None else rows.select(list(columns))
 
     def unmatched(self) -> dict[str, int]:
-        """How many distinct ids of the answers their table does not know."""
-        stores = pa.concat_tables(
-            [_select(table, "store_id", "store_is_matched") for table in (self.raw.tpv, self.raw.customers)]
-        )
+        """How many distinct ids each table lacks, of the tables that attributes are looked up in."""
+        tables = dict.fromkeys(table for question in self.asked.questions for table in question.looked_up)
         return {
-            "stores": _count_unmatched(stores, "store_id", "store_is_matched"),
-            "menu_items": _count_unmatched(self.raw.products, "item_id", "item_is_matched"),
-            "users": _count_unmatched(self.raw.customers, "user_id", "user_is_matched"),
+            table: len(self.unknown_ids[table]) if table in self.unknown_ids else 0
+            for table in self.asked.tables
+            if table in tables
         }
 
-    def _small(self, name: str) -> pa.Table:
-        schema = _SCHEMAS[name]
-        match name:
-            case "2_1" | "2_2":
-                figure = schema.names[3]
-                table = self.raw.products.filter(pc.equal(self.raw.products["kind"], figure))
-                table = table.rename_columns([figure if c == "figure" else c for c in table.column_names])
-            case "3":
-                table = self.raw.tpv
-            case _:
-                table = self.raw.customers
-        order = [(column, "ascending", "at_start") for column in _ORDERS[name]]
-        table = table.take(pc.sort_indices(table, order))
-        return pa.Table.from_batches([_with_money(batch, schema) for batch in table.to_batches()], schema)
+    @cached_property
+    def _schemas(self) -> dict[str, pa.Schema]:
+        return {
+            question.name: _fitting(answer_schema(question), self.computed[question.name])
+            for question in self.asked.questions
+        }
 
 
-def _with_money(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        money_of_units(batch[field.name]) if field.type == MONEY else batch[field.name].cast(field.type)
-        for field in schema
-    ]
+def answer_schema(question: Question) -> pa.Schema:
+    return pa.schema([(column.name, _ARROW_TYPES[column.kind]) for column in question.answer_columns])
+
+
+def _in_order(question: Question, table: pa.Table) -> pa.Table:
+    order = [(column, "ascending", "at_start") for column in question.sort_columns]
+    return table.take(pc.sort_indices(table, order))
+
+
+def _fitting(schema: pa.Schema, answer: ComputedAnswer) -> pa.Schema:
+    """With larger types for sums that do not fit, which real sales never need."""
+    for name in schema.names:
+        usual = schema.field(name).type
+        is_sum = usual in _LARGER and pa.types.is_decimal(answer.schema.field(name).type)
+        if is_sum and not all(_fits(batch[name], usual) for batch in answer.batches()):
+            schema = schema.set(schema.get_field_index(name), pa.field(name, _LARGER[usual]))
+    return schema
+
+
+def _fits(units: pa.Array, usual: pa.DataType) -> bool:
+    bounds = pc.min_max(units).as_py()
+    limit = 2**63 if usual == pa.int64() else 10**MONEY.precision
+    return all(bound is None or -limit < bound < limit for bound in bounds.values())
+
+
+def _logical(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_converted(batch[field.name], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _select(table: pa.Table, key: str, flag: str) -> pa.Table:
-    return pa.table({key: table[key].cast(pa.int64()), flag: table[flag]})
+def _converted(column: pa.Array, to: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(to) and to.scale:
+        return money_of_units(column).cast(to)
+    if pa.types.is_timestamp(to):
+        return column.cast(pa.timestamp("us")).cast(to)
+    return column.cast(to)
 
 
-def _count_unmatched(table: pa.Table, key: str, flag: str) -> int:
-    return len(pc.unique(table[key].filter(pc.invert(table[flag]))))
+def money_of_units(units: pa.Array) -> pa.Array:
+    """Ten-thousandths as a decimal number: the same digits, with the point four places to the left."""
+    if not pa.types.is_decimal(units.type):
+        units = units.cast(pa.decimal128(DIGITS + 1, 0))
+    kind = pa.decimal128(units.type.precision, DECIMALS)
+    return pa.Array.from_buffers(kind, len(units), units.buffers(), units.null_count, units.offset)
+
+
+def distinct(arrays: Iterable[pa.Array]) -> pa.Array:
+    chunks = [array.cast(pa.int64()) for array in arrays]
+    return pc.unique(pa.chunked_array(chunks, pa.int64()).combine_chunks())

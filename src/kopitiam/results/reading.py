@@ -3,18 +3,18 @@
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopitiam.contracts.errors import ServiceError
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.errors import ServiceError, UserError
 from kopitiam.contracts.tables import Rejected
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from kopitiam.results.text import shorten
@@ -25,25 +25,16 @@ _LONGEST_LINE = 19  # digits of a line number
 _BATCH_ROWS = 4_096  # of the longest texts, 16 MB
 
 
-class Answers(Protocol):
-    """An AnswerSet as the pipeline makes it, or files that are read back."""
-
-    def schema(self, name: str) -> pa.Schema: ...
-
-    def rows(self, name: str) -> int: ...
-
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]: ...
-
-
 @dataclass(frozen=True)
 class AnswerFiles:
-    """Never more than one batch in memory."""
+    """Answers in Parquet files, which `open` opens by name; never more than one batch in memory."""
 
-    open: Callable[[str], Any]  # by its name, a file that Arrow reads
+    asked: QuestionSet
+    open: Callable[[str], Any]
 
     @classmethod
-    def of(cls, folder: Path) -> "AnswerFiles":
-        return cls(lambda name: (folder / name).open("rb"))
+    def of(cls, folder: Path, asked: QuestionSet) -> "AnswerFiles":
+        return cls(asked, lambda name: (folder / name).open("rb"))
 
     def schema(self, name: str) -> pa.Schema:
         with self._file(name) as file:
@@ -53,18 +44,19 @@ class AnswerFiles:
         with self._file(name) as file:
             return int(pq.read_metadata(file).num_rows)
 
-    def batches(self, name: str) -> Iterator[pa.RecordBatch]:
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         with self._file(name) as file, pq.ParquetFile(file) as content:
-            yield from content.iter_batches(_BATCH_ROWS)
+            for batch in content.iter_batches(_BATCH_ROWS, columns=columns):
+                yield batch if columns is None else batch.select(list(columns))
 
     def _file(self, name: str) -> Any:
-        return self.open(form_name(ANSWERS[name], "parquet"))
+        return self.open(form_name(self.asked.by_name[name], "parquet"))
 
 
 def read_summary(text: bytes) -> Summary:
     try:
         return _summary(json.loads(text))
-    except (ValueError, KeyError, TypeError):
+    except (AttributeError, ValueError, KeyError, TypeError, UserError):
         raise ServiceError(f"{SUMMARY_FILE}: not a summary as this version knows it") from None
 
 
@@ -91,7 +83,7 @@ def _rejected(lines: Iterable[str]) -> Iterator[Rejected]:
 
 def _summary(read: dict[str, Any]) -> Summary:
     return Summary(
-        Questions.from_dict(read["questions"]),
+        QuestionSet.from_dict(read["questions"]),
         {name: RowCount(count["used"], count["rejected"]) for name, count in read["tables"].items()},
         dict(read["unmatched"]),
         dict(read["answers"]),

@@ -5,63 +5,76 @@ The same answers give the same bytes: nothing here looks at a clock.
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.contracts.tables import Rejected
-from kopitiam.results.charts import CHART_OF_ANSWER, chart_config, chart_rows, chart_spec
-from kopitiam.results.charts.distribution import Distribution, distribution
-from kopitiam.results.charts.rows import Row, bin_rows
-from kopitiam.results.charts.svg import still_chart
-from kopitiam.results.reading import Answers
-from kopitiam.results.report_tables import Cells, customers, payment_values, products
-from kopitiam.results.ringgit import ringgit
+from kopitiam.questions.definitions import Question
+from kopitiam.results.about import about, parameters_asked
+from kopitiam.results.answers import Answers
+from kopitiam.results.charts.colours import class_rules, variables
+from kopitiam.results.charts.design import axis_of
+from kopitiam.results.charts.drawing import Drawing, draw, figures_of
+from kopitiam.results.charts.painter import Painter, Unpaintable, painting
+from kopitiam.results.names import fitted, printable
+from kopitiam.results.report_tables import Cells, cells, plain_cells
 from kopitiam.results.summary import Summary
-from kopitiam.results.text import shorten
 
 EXAMPLES = 20
-_MAX_CELL = 80  # characters; the whole text shows when one points at it
+_CELL_ROOM = 560  # pixels, about; the whole text shows when one points at it
+_TALLEST = 1.2  # times as high as wide: what still can be read when a page of paper holds it all
 _FOLDER = Path(__file__).parent
-_COLOURS = {"text": ("text", "color"), "grid": ("axis", "gridColor")}
 
 
 @dataclass(frozen=True)
 class Section:
     """One answer: what was asked, its picture, its rows."""
 
-    answer: str
-    title: str
-    asked: str
+    question: Question
+    about: str
     chart: Markup | None
-    drawn: int  # rows of the answer that the chart shows
-    rows: int
+    note: str  # why there is no chart
+    is_tall: bool
+    figures: list[tuple[str, str]]  # that stand for a long answer
     table: Cells
+    rows: int
 
     @property
     def number(self) -> str:
-        return f"Q{self.answer.replace('_', '.')}"
+        """`Q2.1` for questions of the catalog."""
+        return f"Q{self.question.name.replace('_', '.')}" if self.question.is_builtin else ""
 
     @property
-    def file(self) -> str:
-        return ANSWERS[self.answer].csv_name
+    def is_shape(self) -> bool:
+        """Whether the table has the largest rows only."""
+        return bool(self.figures)
 
 
-def report(answers: Answers, summary: Summary, label: str = "", rejected: Sequence[Rejected] = ()) -> str:
-    """`rejected` are examples; `label` is the name that the run was given."""
-    sales = distribution(answers)
+def report(
+    answers: Answers,
+    summary: Summary,
+    label: str = "",
+    rejected: Sequence[Rejected] = (),
+    painter: Painter | None = None,
+) -> str:
+    """`rejected` are examples; `label` is the name that the run was given.
+
+    Without a `painter` one is started for this report alone.
+    """
+    if painter is None:
+        with painting() as own:
+            return report(answers, summary, label, rejected, own)
     return _template().render(
         label=label,
         summary=summary,
-        sales=sales,
-        sections=list(_sections(answers, summary.questions, sales)),
+        sections=list(_sections(answers, summary, painter)),
+        parameters=parameters_asked(summary.asked.questions, summary.asked.parameters),
         rejected=rejected,
         style=Markup(_style()),  # noqa: S704 - ours
         policy=content_policy(),
@@ -75,42 +88,32 @@ def content_policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _sections(answers: Answers, asked: Questions, sales: Distribution) -> Iterator[Section]:
-    years = _span(asked.first_year, asked.last_year)
-    hours = f"from {asked.opening} to {asked.closing}, both included"
-    about = {
-        "1": f"Purchases of at least {ringgit(asked.min_amount)} in {years}, {hours}.",
-        "2_1": f"The product sold most in each month of {years}.",
-        "2_2": f"The product that earned most in each month of {years}.",
-        "3": f"What was paid at each store in each half-year of {years}, {hours}.",
-        "4": f"The {asked.top} customers with most purchases at each store in {years}, at any hour.",
-    }
-    tables = {
-        "1": _largest(sales),
-        "2_1": products(answers, "2_1"),
-        "2_2": products(answers, "2_2"),
-        "3": payment_values(answers),
-        "4": customers(answers),
-    }
-    for name, answer in ANSWERS.items():
-        count = answers.rows(name)
-        rows = bin_rows(sales.bins) if name == "1" else chart_rows(CHART_OF_ANSWER[name], answers)
-        drawn = count if name == "1" else len(rows)  # every purchase is in a bin
-        yield Section(name, answer.title, about[name], _chart(name, rows), drawn, count, tables[name])
+def _sections(answers: Answers, summary: Summary, painter: Painter) -> Iterator[Section]:
+    for question in summary.asked.questions:
+        drawing = draw(answers, question)
+        chart, note, is_tall = _chart(drawing, painter) if isinstance(drawing, Drawing) else (None, "", False)
+        spread = drawing.spread if isinstance(drawing, Drawing) and question.lists_rows else None
+        axis = axis_of(question, question.columns_by_name[spread.column]) if spread else None
+        yield Section(
+            question,
+            about(question, summary.asked.parameters),
+            chart,
+            note if isinstance(drawing, Drawing) else drawing.reason,
+            is_tall,
+            figures_of(axis, spread) if spread and axis else [],
+            plain_cells(question, spread.largest_rows) if spread else cells(answers, question),
+            answers.rows(question.name),
+        )
 
 
-def _chart(answer: str, rows: list[Row]) -> Markup | None:
-    # The picture escapes what it is given.
-    return Markup(still_chart(chart_spec(CHART_OF_ANSWER[answer]), rows)) if rows else None  # noqa: S704
-
-
-def _largest(sales: Distribution) -> Cells:
-    rows = [[identity, ringgit(amount)] for identity, amount in sales.largest_rows]
-    return Cells(["transaction", "amount"], rows, numbers={1})
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
+def _chart(drawing: Drawing, painter: Painter) -> tuple[Markup | None, str, bool]:
+    """A report without a chart is better than no report."""
+    size = drawing.specification
+    is_tall = size["height"] > _TALLEST * size["width"]
+    try:
+        return Markup(painter.picture(drawing)), "", is_tall  # noqa: S704 - rebuilt from a closed list
+    except Unpaintable as error:
+        return None, f"There is no chart: {error}.", False
 
 
 @cache
@@ -123,9 +126,9 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "ringgit": ringgit,
         "count": "{:,}".format,
-        "shorten": partial(shorten, most=_MAX_CELL),
+        "whole": printable,
+        "fitted": lambda text: fitted(text, _CELL_ROOM),
     }
     return environment.get_template("report.html.jinja")
 
@@ -133,12 +136,8 @@ def _template() -> Template:
 @cache
 def _style() -> str:
     """With the colours of the charts, by day and by night; paper is always day."""
-    day, night = (_variables(chart_config(theme)) for theme in ("light", "dark"))
     sheet = (_FOLDER / "report.css").read_text(encoding="utf-8")
-    return sheet.replace("/* day */", day).replace("/* night */", night)
-
-
-def _variables(config: Mapping[str, Any]) -> str:
-    colours = {name: config[group][key] for name, (group, key) in _COLOURS.items()}
-    colours |= {f"c{number}": colour for number, colour in enumerate(config["range"]["category"])}
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+    rules = class_rules(".chart").replace("\n", " ")
+    for mark, text in (("day", variables("light")), ("night", variables("dark")), ("classes", rules)):
+        sheet = sheet.replace(f"/* {mark} */", text)
+    return sheet

@@ -8,6 +8,6 @@ _LEAST_DECIMALS = 2
 def ringgit(amount: Decimal | str) -> str:
     """Exact: no decimal is rounded away, and two are always shown."""
     number = Decimal(amount)
-    whole, _, decimals = f"{abs(number):f}".partition(".")
+    whole, _, decimals = f"{number.copy_abs():f}".partition(".")
     decimals = decimals.rstrip("0").ljust(_LEAST_DECIMALS, "0")
     return f"{'-' if number < 0 else ''}RM {int(whole):,}.{decimals}"

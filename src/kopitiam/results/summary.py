@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kopitiam.contracts.questions import Questions
 from kopitiam.contracts.runs import TableState
 from kopitiam.contracts.stages import ByTable
+from kopitiam.questions.question_set import QuestionSet
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Summary:
-    questions: Questions
+    asked: QuestionSet
     tables: dict[str, RowCount]
     unmatched: dict[str, int]
     answers: dict[str, int]  # rows of each answer
@@ -73,7 +73,7 @@ class Summary:
         coverage = {} if self.coverage is None else {"coverage": asdict(self.coverage)}
         fingerprint = {} if self.fingerprint is None else {"fingerprint": self.fingerprint}
         return {
-            "questions": self.questions.to_dict(),
+            "questions": self.asked.to_dict(),
             "rows": {"read": self.read, "used": self.used, "rejected": self.rejected},
             "tables": {name: {"read": count.read, **asdict(count)} for name, count in self.tables.items()},
             "unmatched": self.unmatched,

@@ -1,14 +1,10 @@
 """Columns of an answer as text, whole columns at a time: exact amounts, CSV quoting, JSON escapes."""
 
 import json
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopitiam.contracts.money import DECIMALS, DIGITS
-
-MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
 MAX_SHOWN = 400  # characters of a text from outside
 
 
@@ -17,16 +13,10 @@ def shorten(text: str, most: int = MAX_SHOWN) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def money_of_units(units: pa.Array) -> pa.Array:
-    """Ten-thousandths as a decimal number: the same digits, with the point four places to the left."""
-    one_unit = pa.scalar(Decimal(1).scaleb(-DECIMALS), pa.decimal128(DECIMALS, DECIMALS))
-    return pc.multiply(units.cast(pa.decimal128(DIGITS + 1, 0)), one_unit).cast(MONEY)
-
-
 def plain_text(column: pa.Array) -> pa.Array:
     """As it stands in a CSV cell before quoting; `75.0`, never `75.0000`; a null is empty."""
     text = column.cast(pa.string())
-    if pa.types.is_decimal(column.type):
+    if pa.types.is_decimal(column.type) and column.type.scale:
         text = pc.replace_substring_regex(text, r"(\.\d+?)0+$", r"\1")
     return text.fill_null("")
 
@@ -53,7 +43,7 @@ def _csv_cell(text: pa.Array) -> pa.Array:
 
 
 def _json_value(column: pa.Array) -> pa.Array:
-    if pa.types.is_string(column.type) or pa.types.is_date(column.type):
+    if pa.types.is_string(column.type) or pa.types.is_temporal(column.type):
         text = pa.array(
             [json.dumps(value, ensure_ascii=False) for value in column.cast(pa.string()).to_pylist()]
         )

@@ -1,41 +1,26 @@
-"""When the barrier of a run opens, and when a run cannot be right any more: messages and snapshots of the
-registry in, decisions out. No clock, bus or registry in here.
+"""When the barrier of a run opens: messages and snapshots of the registry in, decisions out.
 
-Messages only make it fast. They may be lost, repeated, reordered and forged, and runs may be forgotten to
-bound memory: a decision that a message led to is only a question to the registry, and the next snapshot
-takes the place of all that messages said. Counters are absolute, so that of each shard of a stage only the
-furthest report counts.
+Messages may be lost, repeated, reordered and forged, so they decide nothing: when they say that all stages of
+a run have ended, the machine asks for a snapshot of the registry (`Look`), and decides by that. A snapshot
+replaces everything that messages said before. No clock, bus or registry in here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kopitiam.contracts.barriers import (
-    Snapshot,
-    comparison,
-    contradiction,
-    count_text,
-    is_processed,
-    is_wrong,
-    volume_text,
-)
+from kopitiam.contracts.barriers import Snapshot, contradiction, is_processed
 from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import (
-    BEHIND_BARRIER,
-    STAGES_OF_TABLE,
-    TABLES_OF_STAGE,
-    ByStage,
-    Volume,
-    expected_by_stage,
-    processed_by_stage,
-)
 
-MOST_RUNS = 2_000
-MOST_CLOSED = 10_000
+MAX_RUNS = 2_000
+MAX_CLOSED = 10_000
 
-Shards = Mapping[int, Volume]
-Worker = tuple[str, int]  # a shard of a stage
+
+@dataclass(frozen=True)
+class Look:
+    """The messages say that something is to be decided: compare with the registry."""
+
+    run: str
 
 
 @dataclass(frozen=True)
@@ -56,181 +41,118 @@ class Forward:
     run: str
 
 
-Event = TableEnd | WorkerStats | WorkerEnd | Snapshot
-Decision = OpenBarrier | FailRun | Forward
+ProgressMessage = TableEnd | WorkerStats | WorkerEnd
+Event = ProgressMessage | Snapshot
+Decision = Look | OpenBarrier | FailRun | Forward
 
 
 class Barriers:
     """The barriers of all runs.
 
-    A run is *closed* once its barrier is known to be open or the run to be over: from then on its messages
-    are late ones, and must not bring it back.
+    A run is *closed* once its barrier is known to be open, or the run to be over: later messages about it are
+    late ones and are ignored. The number of runs that are remembered is bounded: for a run that was dropped,
+    reconciliation brings a snapshot.
     """
 
-    def __init__(self, most_runs: int = MOST_RUNS, most_closed: int = MOST_CLOSED) -> None:
-        self._most_runs = most_runs
-        self._most_closed = most_closed
-        self._runs: dict[str, _Figures] = {}  # the one heard of longest ago comes first
+    def __init__(self, max_runs: int = MAX_RUNS, max_closed: int = MAX_CLOSED) -> None:
+        self._max_runs = max_runs
+        self._max_closed = max_closed
+        self._runs: dict[str, _Progress] = {}  # the least recently heard of comes first
         self._closed: dict[str, None] = {}
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Those that figures are kept of."""
+        """The runs whose progress is tracked."""
         return tuple(self._runs)
 
     def handle(self, event: Event) -> list[Decision]:
         if isinstance(event, Snapshot):
             return self._on_snapshot(event)
-        if event.run in self._closed or _is_behind(event):
+        if event.run in self._closed:
             return []
-        figures = self._figures(event.run)
-        if figures.failure is not None:
+        progress = self._track(event.run)
+        progress.hear(event)
+        if progress.is_looked_at or not progress.is_worth_a_look:
             return []
-        figures.hear(event)
-        if figures.failure is not None:
-            return [FailRun(event.run, figures.failure)]
-        if figures.is_decided or not figures.are_complete:
-            return []
-        figures.is_decided = True
-        return [OpenBarrier(event.run)]
+        progress.is_looked_at = True
+        return [Look(event.run)]
 
     def _on_snapshot(self, snapshot: Snapshot) -> list[Decision]:
-        """Decides again what was decided before: if the run is still before its barrier, it was not done."""
+        """Decides again what was decided before: if the run is still before its barrier, the decision was
+        not written."""
         is_final = snapshot.state is RunState.FINAL
         if is_final or snapshot.state.is_over:
             self._close(snapshot.run)
             return [Forward(snapshot.run)] if is_final else []
-        figures = self._figures(snapshot.run)
-        figures.see(snapshot)
-        if figures.failure is not None:
-            return [FailRun(snapshot.run, figures.failure)]
-        if not is_processed(snapshot):
-            return []
-        figures.is_decided = True
-        return [OpenBarrier(snapshot.run)]
+        self._closed.pop(snapshot.run, None)
+        self._track(snapshot.run).see(snapshot)
+        if (reason := contradiction(snapshot)) is not None:
+            return [FailRun(snapshot.run, reason)]
+        return [OpenBarrier(snapshot.run)] if is_processed(snapshot) else []
 
-    def _figures(self, run: str) -> "_Figures":
-        figures = self._runs.pop(run, None)
-        if figures is None:
-            figures = _Figures(is_decided=run in self._closed)
-            self._closed.pop(run, None)
-        self._runs[run] = figures
-        if len(self._runs) > self._most_runs:
-            oldest = next(iter(self._runs))
-            if self._runs.pop(oldest).is_settled:
-                self._close(oldest)
-        return figures
+    def _track(self, run: str) -> "_Progress":
+        progress = self._runs.pop(run, None) or _Progress()
+        self._runs[run] = progress
+        if len(self._runs) > self._max_runs:
+            del self._runs[next(iter(self._runs))]
+        return progress
 
     def _close(self, run: str) -> None:
         self._runs.pop(run, None)
         self._closed.pop(run, None)
         self._closed[run] = None
-        if len(self._closed) > self._most_closed:
+        if len(self._closed) > self._max_closed:
             del self._closed[next(iter(self._closed))]
 
 
-class _Figures:
-    """What is known of one run before its barrier. Whatever comes before END is kept until END judges it."""
+@dataclass
+class _Progress:
+    """What is known of one run before its barrier."""
 
-    def __init__(self, is_decided: bool) -> None:
-        self.is_decided = is_decided
-        self._is_late = is_decided  # known to be past its barrier: messages are late ones
-        self.failure: str | None = None
-        self._expected: dict[str, Shards] = {}
-        self._due: ByStage = {}
-        # Reports of as many chunks but other rows are kept side by side, so that their order is no matter.
-        self._furthest: dict[Worker, frozenset[Volume]] = {}
-        self._claims: dict[Worker, int] = {}
+    stages: Mapping[str, tuple[str, ...]] | None = None  # of each table; unknown before the first snapshot
+    due: dict[str, Mapping[int, int]] = field(default_factory=dict)  # chunks of sealed tables, by shard
+    ended: set[tuple[str, int]] = field(default_factory=set)  # stage and shard
+    is_contradicted: bool = False  # a message reports more than is expected
+    is_looked_at: bool = False  # the snapshot was asked for, and has not come yet
 
-    @property
-    def is_settled(self) -> bool:
-        return self.is_decided or self.failure is not None
-
-    @property
-    def are_complete(self) -> bool:
-        return len(self._expected) == len(STAGES_OF_TABLE) and all(
-            self._reports((stage, shard)) == {due}
-            for stage, shards in self._due.items()
-            for shard, due in shards.items()
-        )
-
-    def hear(self, message: TableEnd | WorkerStats | WorkerEnd) -> None:
-        if isinstance(message, TableEnd):
-            self._end(message.table, {shard: Volume(*told) for shard, told in message.shards.items()})
-            return
-        # A worker that has ended has processed as many as it expects.
-        claim = message.processed if isinstance(message, WorkerEnd) else message.expected
-        self._report((message.stage, message.shard), Volume(message.processed, message.rows), claim)
+    def hear(self, message: ProgressMessage) -> None:
+        match message:
+            case TableEnd(table=table, shards=shards):
+                self.due[table] = {shard: chunks for shard, (chunks, _) in shards.items()}
+            case WorkerEnd(stage=stage, shard=shard):
+                self.ended.add((stage, shard))
+            case WorkerStats(stage=stage, shard=shard, expected=int(expected), processed=processed):
+                self.is_contradicted |= processed > expected
+                if processed == expected:
+                    self.ended.add((stage, shard))
 
     def see(self, snapshot: Snapshot) -> None:
-        """Takes the place of all that messages said, right or wrong. They are sent after what they tell of
-        was committed, so that a snapshot read after a message came has that too."""
-        self.failure = contradiction(snapshot)
-        self.is_decided = self._is_late
-        self._expected = dict(snapshot.expected)
-        self._claims.clear()
-        self._furthest = {
-            (stage, shard): frozenset({processed})
-            for stage, shards in processed_by_stage(snapshot.processed).items()
-            for shard, processed in shards.items()
+        self.stages = snapshot.stages
+        self.due = {
+            table: {shard: volume.chunks for shard, volume in shards.items()}
+            for table, shards in snapshot.expected.items()
         }
-        self._judge_all()
+        self.ended = {
+            (stage, shard)
+            for table, stages in snapshot.stages.items()
+            for shard, volume in snapshot.expected.get(table, {}).items()
+            if snapshot.processed.get(table, {}).get(shard) == volume
+            for stage in stages
+        }
+        self.is_contradicted = self.is_looked_at = False
 
-    def _end(self, table: str, shards: Shards) -> None:
-        if table not in STAGES_OF_TABLE:
-            self._fail(f"END came for table {table}, which no stage takes")
-            return
-        known = self._expected.setdefault(table, shards)
-        for shard in sorted(known.keys() | shards.keys()):
-            before, now = known.get(shard, Volume()), shards.get(shard, Volume())
-            if before != now:
-                both = f"{volume_text(before)}, and then {volume_text(now)}"
-                self._fail(f"table {table}, shard {shard}: END told {both}")
-        self._judge_all()
+    @property
+    def is_worth_a_look(self) -> bool:
+        """Also once to learn which stages the run has."""
+        return self.is_contradicted or bool(self.due and self.stages is None) or self._has_ended
 
-    def _report(self, worker: Worker, told: Volume, claim: int | None) -> None:
-        if told.chunks > self._chunks(worker):
-            self._furthest[worker] = frozenset({told})
-        elif told.chunks == self._chunks(worker):
-            self._furthest[worker] = self._furthest.get(worker, frozenset()) | {told}
-        if claim is not None and claim != (before := self._claims.setdefault(worker, claim)):
-            wanted = f"it expected {count_text(before, 'chunk')}, and then {claim:,}"
-            self._fail(f"{_name(worker)}: {wanted}; processed {volume_text(told)}")
-        self._judge(worker)
-
-    def _judge_all(self) -> None:
-        self._due = expected_by_stage(self._expected)
-        for worker in sorted(self._furthest):
-            self._judge(worker)
-
-    def _judge(self, worker: Worker) -> None:
-        """Against END, once it has come: where that told of nothing, nothing is expected."""
-        stage, shard = worker
-        if stage in TABLES_OF_STAGE and stage not in self._due:
-            return
-        due = self._due.get(stage, {}).get(shard, Volume())
-        claim = self._claims.get(worker, due.chunks)
-        for told in self._reports(worker):
-            if is_wrong(told, due):
-                self._fail(f"{_name(worker)}: {comparison(due, told)}")
-            elif claim != due.chunks:
-                self._fail(
-                    f"{_name(worker)}: {comparison(due, told)}, and it expects {count_text(claim, 'chunk')}"
-                )
-
-    def _reports(self, worker: Worker) -> frozenset[Volume]:
-        return self._furthest.get(worker, frozenset({Volume()}))
-
-    def _chunks(self, worker: Worker) -> int:
-        return next(iter(self._reports(worker))).chunks
-
-    def _fail(self, reason: str | None) -> None:
-        self.failure = self.failure or reason
-
-
-def _is_behind(event: TableEnd | WorkerStats | WorkerEnd) -> bool:
-    return not isinstance(event, TableEnd) and event.stage in BEHIND_BARRIER
-
-
-def _name(worker: Worker) -> str:
-    return f"stage {worker[0]}, shard {worker[1]}"
+    @property
+    def _has_ended(self) -> bool:
+        if self.stages is None or self.stages.keys() - self.due.keys():
+            return False
+        return all(
+            not chunks or (stage, shard) in self.ended
+            for table, stages in self.stages.items()
+            for shard, chunks in self.due[table].items()
+            for stage in stages
+        )

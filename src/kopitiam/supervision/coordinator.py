@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 
 from kopitiam.bus.port import BusPort, Subscription
-from kopitiam.contracts.barriers import Snapshot
-from kopitiam.contracts.batches import BarrierView
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     BarrierNotReady,
@@ -39,7 +37,7 @@ from kopitiam.contracts.messages import (
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.supervision.actions import log_action
-from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, OpenBarrier
+from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, Look, OpenBarrier
 
 RECONCILE_SECONDS = 2.0
 _STOPPING_SECONDS = 2.0
@@ -112,16 +110,16 @@ class Coordinator:
         """Finds what messages that were lost should have said."""
         self._is_bus_away = False
         try:
-            views = self._registry.barrier_views()
+            snapshots = self._registry.snapshots()
             self._look_after_clients()
         except Unavailable as error:
             self._looked_at = None  # no gateway could renew a lease either
             _log.warning("barrier: %s", error)
             return
-        final = {view.run.run for view in views if view.run.state is RunState.FINAL}
+        final = {snapshot.run for snapshot in snapshots if snapshot.state is RunState.FINAL}
         self._forwarded = {run: at for run, at in self._forwarded.items() if run in final}
-        for view in views:
-            self._carry_out(self._barriers.handle(_snapshot(view)))
+        for snapshot in snapshots:
+            self._carry_out(self._barriers.handle(snapshot))
 
     def _look_after_clients(self) -> None:
         """No client is lost for what happened while the leader did not look, or could not hear: a new leader,
@@ -160,16 +158,15 @@ class Coordinator:
         for decision in decisions:
             try:
                 self._decide(decision)
-            except BarrierNotReady as error:
-                _log.warning("barrier: a message was ahead of the registry, or false: %s", error)
-                self._look_again(decision.run)
-            except (RunOver, RunNotFound, IllegalTransition) as error:
+            except (BarrierNotReady, RunOver, RunNotFound, IllegalTransition) as error:
                 _log.info("barrier: %s", error)
             except Unavailable as error:
                 _log.warning("barrier of run %s: %s; trying again", decision.run, error)
 
     def _decide(self, decision: Decision) -> None:
         match decision:
+            case Look(run):
+                self._carry_out(self._barriers.handle(self._registry.snapshot(run)))
             case OpenBarrier(run):
                 crash_point("barrier.decided")
                 if self._registry.open_barrier(run, self._fence):
@@ -179,20 +176,13 @@ class Coordinator:
             case Forward(run):
                 if self._steady() - self._forwarded.get(run, -math.inf) >= FORWARD_AGAIN_SECONDS:
                     self._forward(run)
-            case FailRun(run, told):
+            case FailRun(run):
                 reason = self._registry.fail_if_wrong(run, self._fence)
                 if reason is None:
-                    _log.warning("run %s is not wrong by the registry; told was: %s", run, told)
-                    self._look_again(run)
                     return
                 _log.warning("run %s: %s", run, reason, extra={"run": run})
                 log_action(self._fence.epoch, "fails", run)
                 self._tell_all(ForceEnd(runs=(run,), reason=reason))
-
-    def _look_again(self, run: str) -> None:
-        """The registry did not bear a message out: what it has takes the place of what was told. Whatever
-        follows from that is decided at the next reconciliation."""
-        self._barriers.handle(_snapshot(self._registry.barrier_view(run)))
 
     def _tell_all(self, message: ForceEnd) -> None:
         """Nodes that do not hear it find it in the registry."""
@@ -215,10 +205,6 @@ class Coordinator:
             raise
         self._forwarded[run] = self._steady()
         crash_point("barrier.forwarded")
-
-
-def _snapshot(view: BarrierView) -> Snapshot:
-    return Snapshot(view.run.run, view.run.state, view.expected, view.processed, view.pending)
 
 
 class Coordination:

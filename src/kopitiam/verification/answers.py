@@ -1,8 +1,8 @@
 """Answers computed by DuckDB from the rows that count, in the order and spelling of their files.
 
-Each question becomes a table `answer_<name>`: `position` (the row's place in the file, from 1), `cells` (its
-texts), keys, measures and the rank; and a table `missing_<name>` of ids that their table lacks. Nothing is
-shared with the pipeline but the definitions.
+Each question becomes a table `answer_<name>` with the columns `POSITION` (its place in the file, from 1) and
+`CELLS` (its texts), and a table `missing_<name>` of ids that their table lacks. Nothing is shared with the
+pipeline but the definitions. Names that a definition chooses are quoted: they may be words of SQL.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,16 @@ from pathlib import Path
 
 import duckdb
 
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
-from kopitiam.questions.definitions import RANK, NamedFilter, Question, identified_by
-from kopitiam.questions.expressions import Aggregate, Column, Expression, columns_in
+from kopitiam.questions.definitions import RANK, NamedFilter, Question
+from kopitiam.questions.expressions import Aggregate, ColumnRef, Expression, columns_in
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.verification.expressions import aggregate, as_text, to_sql
-from kopitiam.verification.rows import load_tables, questions_or_catalog
+from kopitiam.verification.rows import first_line, load_tables, questions_or_catalog
 
+POSITION, CELLS = '"row position"', '"row cells"'  # no column of a question has a blank in its name
 _FILTERS = {
     "@year": "year(created_at) BETWEEN {first_year} AND {last_year}",
     "@hour": "CAST(created_at AS TIME) BETWEEN TIME '{opening}' AND TIME '{closing}'",
@@ -28,15 +30,18 @@ _FILTERS = {
 
 
 def answer_questions(
-    database: duckdb.DuckDBPyConnection, parameters: Questions, asked: Iterable[Question] | None = None
+    database: duckdb.DuckDBPyConnection, parameters: Parameters, asked: Iterable[Question] | None = None
 ) -> None:
-    """Nothing asked means the catalog."""
+    """Nothing asked means the catalog. Raises InputError if a figure has more digits than DuckDB computes."""
     questions = questions_or_catalog(asked)
     tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
     for table in tables:
         _make_names(database, table)
     for question in questions:
-        _Answer(question, parameters).compute(database)
+        try:
+            _Answer(question, parameters).compute(database)
+        except duckdb.Error as error:
+            raise InputError(f"question {question.name}: cannot be checked: {first_line(error)}") from None
 
 
 def count_unmatched(
@@ -53,7 +58,7 @@ def count_unmatched(
 
 
 def expected_answers(
-    data: Path, parameters: Questions, asked: Iterable[Question] | None = None
+    data: Path, parameters: Parameters, asked: Iterable[Question] | None = None
 ) -> dict[str, list[tuple[str, ...]]]:
     """The rows of each answer as they must stand in its CSV file."""
     questions = questions_or_catalog(asked)
@@ -64,10 +69,10 @@ def expected_answers(
 
 
 def _rows_in_order(answer: duckdb.DuckDBPyRelation) -> list[tuple[str, ...]]:
-    return [tuple(cells) for (cells,) in answer.order("position").project("cells").fetchall()]
+    return [tuple(cells) for (cells,) in answer.order(POSITION).project(CELLS).fetchall()]
 
 
-def _attributes(question: Question) -> list[Column]:
+def _attributes(question: Question) -> list[ColumnRef]:
     """All that a question needs of the tables beside its fact: as keys, and beside its keys."""
     in_keys = [c for key in question.keys for c in columns_in(key.expression) if c.is_attribute]
     return list(dict.fromkeys([*in_keys, *question.attributes]))
@@ -84,7 +89,7 @@ def _make_names(database: duckdb.DuckDBPyConnection, table: str) -> None:
 @dataclass(frozen=True)
 class _Answer:
     question: Question
-    parameters: Questions
+    parameters: Parameters
 
     def compute(self, database: duckdb.DuckDBPyConnection) -> None:
         name = self.question.name
@@ -121,25 +126,23 @@ class _Answer:
             min_amount=format(Decimal(asked.min_amount), "f"),
         )
 
-    def _fact_name(self, column: Column | Aggregate) -> str:
-        assert isinstance(column, Column)
+    def _fact_name(self, column: ColumnRef | Aggregate) -> str:
+        assert isinstance(column, ColumnRef)
         return f"{self.question.fact}.{column.name}"
 
     def _groups(self) -> str:
         """Keys and measures, ranked and cut where the question says so."""
         question = self.question
-        keys = [f"{to_sql(key.expression, _counted_name)} AS {key.name}" for key in question.keys]
+        keys = [f"{to_sql(key.expression, _counted_name)} AS {_quoted(key.name)}" for key in question.keys]
         if question.lists_rows:
-            ids = dict.fromkeys(a.reference for a in question.attributes)
-            keys += [reference for reference in ids if reference not in question.named]
             return f'SELECT {", ".join(keys)} FROM "counted_{question.name}"'  # noqa: S608
-        kept = {each: f"kept_{number}" for number, each in enumerate(question.aggregates)}
+        kept = {each: f'"aggregate {number}"' for number, each in enumerate(question.aggregates)}
         parts = [f"{_aggregate(each)} AS {name}" for each, name in kept.items()]
         grouped = f'SELECT {", ".join([*keys, *parts])} FROM "counted_{question.name}"'  # noqa: S608
         if question.keys:
             grouped += f" GROUP BY {', '.join(str(n) for n in range(1, len(keys) + 1))}"
-        named = [key.name for key in question.keys] + [
-            f"{to_sql(measure.expression, lambda a: kept[a])} AS {measure.name}"  # type: ignore[index]
+        named = [_quoted(key.name) for key in question.keys] + [
+            f"{to_sql(measure.expression, lambda a: kept[a])} AS {_quoted(measure.name)}"  # type: ignore[index]
             for measure in question.measures
         ]
         return self._ranked(f"SELECT {', '.join(named)} FROM ({grouped})")  # noqa: S608
@@ -148,10 +151,11 @@ class _Answer:
         rank = self.question.rank
         if rank is None:
             return measured
-        others = [key.name for key in self.question.keys if key.name not in rank.within]
+        others = [_quoted(key.name) for key in self.question.keys if key.name not in rank.within]
         direction = "ASC" if rank.is_ascending else "DESC"
-        order = ", ".join([f"{rank.by} {direction} NULLS LAST", *(f"{key} NULLS FIRST" for key in others)])
-        within = f"PARTITION BY {', '.join(rank.within)} " if rank.within else ""
+        by = f"{_quoted(rank.by)} {direction} NULLS LAST"
+        order = ", ".join([by, *(f"{key} NULLS FIRST" for key in others)])
+        within = f"PARTITION BY {', '.join(map(_quoted, rank.within))} " if rank.within else ""
         top = self.parameters.top if rank.top is None else rank.top
         return (
             f"SELECT *, row_number() OVER ({within}ORDER BY {order}) AS {RANK} FROM ({measured}) "  # noqa: S608
@@ -161,27 +165,15 @@ class _Answer:
     def _placed(self) -> str:
         question = self.question
         shown = question.attributes
-        ids = {a.table: f"groups.{self._id_in_groups(a)}" for a in shown}
-        values = "".join(f", {_attribute_value(a, ids[a.table])} AS {a.name}" for a in shown)
+        ids = {a.table: f"groups.{_quoted(question.identity(a))}" for a in shown}
+        values = "".join(f", {_attribute_value(a, ids[a.table])} AS {_quoted(a.name)}" for a in shown)
         joins = " ".join(_join(table, identity) for table, identity in ids.items())
         named = f'SELECT groups.*{values} FROM "groups_{question.name}" AS groups {joins}'  # noqa: S608
-        order = list(dict.fromkeys([*question.order, *(key.name for key in question.keys)]))
-        places = ", ".join(f"{column} NULLS FIRST" for column in order)
-        kinds = {column.name: column.kind for column in question.answer_columns} | {
-            a.name: a.kind for a in question.attributes
-        }
-        kinds[RANK] = Kind.COUNT
-        cells = ", ".join(as_text(kinds[column], column) for column in question.shown)
-        return (
-            f"SELECT row_number() OVER (ORDER BY {places}) AS position, [{cells}] AS cells, * FROM ({named})"  # noqa: S608
-        )
-
-    def _id_in_groups(self, attribute: Column) -> str:
-        """A key may have another name than the id that it is."""
-        for key in self.question.keys:
-            if key.expression == identified_by(attribute):
-                return key.name
-        return attribute.reference
+        places = ", ".join(f"{_quoted(column)} NULLS FIRST" for column in question.sort_columns)
+        kinds = {column.name: column.kind for column in question.answer_columns} | {RANK: Kind.COUNT}
+        cells = ", ".join(as_text(kinds[column], _quoted(column)) for column in question.shown)
+        position = f"row_number() OVER ({f'ORDER BY {places}' if places else ''})"
+        return f"SELECT {position} AS {POSITION}, [{cells}] AS {CELLS} FROM ({named})"  # noqa: S608
 
     def _missing(self) -> str:
         """Ids that an attribute is wanted of: those of the answer, or of all rows where it is a key."""
@@ -190,7 +182,7 @@ class _Answer:
         queries = []
         for attribute in _attributes(question):
             table, is_key = attribute.table, attribute in in_keys
-            identity = attribute.reference if is_key else self._id_in_groups(attribute)
+            identity = attribute.reference if is_key else _quoted(question.identity(attribute))
             origin = f'"{"counted" if is_key else "groups"}_{question.name}"'
             queries.append(
                 f"SELECT '{table}' AS table_name, {identity} AS id FROM {origin} "  # noqa: S608
@@ -201,15 +193,15 @@ class _Answer:
         return " UNION ".join(queries)
 
 
-def _key_attributes(expression: Expression) -> list[Column]:
+def _key_attributes(expression: Expression) -> list[ColumnRef]:
     return [column for column in columns_in(expression) if column.is_attribute]
 
 
-def _attribute_name(attribute: Column) -> str:
+def _attribute_name(attribute: ColumnRef) -> str:
     return f"{attribute.table}__{attribute.name}"
 
 
-def _attribute_value(attribute: Column, identity: str) -> str:
+def _attribute_value(attribute: ColumnRef, identity: str) -> str:
     """The id stands in for a name that is not known."""
     value = f"known_{attribute.table}.{attribute.name}"
     if attribute.name != LAYOUT[attribute.table].label:
@@ -221,10 +213,14 @@ def _join(table: str, identity: str) -> str:
     return f"LEFT JOIN known_{table} ON {identity} = known_{table}.{LAYOUT[table].key}"
 
 
-def _counted_name(column: Column | Aggregate) -> str:
-    assert isinstance(column, Column)
+def _counted_name(column: ColumnRef | Aggregate) -> str:
+    assert isinstance(column, ColumnRef)
     return _attribute_name(column) if column.is_attribute else column.name
 
 
 def _aggregate(kept: Aggregate) -> str:
     return aggregate(kept, to_sql(kept.argument, _counted_name) if kept.argument else "")
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

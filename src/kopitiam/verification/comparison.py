@@ -7,18 +7,20 @@ import duckdb
 
 from kopitiam.contracts.errors import InputError
 from kopitiam.questions.definitions import Question
+from kopitiam.verification.answers import CELLS, POSITION
 from kopitiam.verification.csv_files import open_csv
-from kopitiam.verification.reading import count_overlong_rows, read_as_text
+from kopitiam.verification.reading import IS_WHOLE, count_overlong_rows, read_as_text
 from kopitiam.verification.report import Check
+from kopitiam.verification.rows import first_line
 
 SHOWN_PER_KIND = 10
 
-MISPLACED = """
-SELECT count(*) FROM expected FULL JOIN found USING (position)
-WHERE expected.cells IS DISTINCT FROM found.cells
-"""
-NOT_THERE = "SELECT cells FROM expected EXCEPT ALL SELECT cells FROM found"
-UNEXPECTED = "SELECT cells FROM found EXCEPT ALL SELECT cells FROM expected"
+MISPLACED = f"""
+SELECT count(*) FROM expected FULL JOIN found USING ({POSITION})
+WHERE expected.{CELLS} IS DISTINCT FROM found.{CELLS}
+"""  # noqa: S608
+NOT_THERE = f"SELECT {CELLS} FROM expected EXCEPT ALL SELECT {CELLS} FROM found"  # noqa: S608
+UNEXPECTED = f"SELECT {CELLS} FROM found EXCEPT ALL SELECT {CELLS} FROM expected"  # noqa: S608
 
 
 def compare(database: duckdb.DuckDBPyConnection, answer: Question, results: Path, scratch: Path) -> Check:
@@ -48,17 +50,16 @@ def _load_found(database: duckdb.DuckDBPyConnection, answer: Question, path: Pat
     if file.header != answer.shown:
         wanted, there = ",".join(answer.shown), ",".join(file.header)
         raise InputError(f"{answer.csv_name}: the header must be {wanted} and is {there}")
-    texts = ", ".join(f"coalesce({column}, '')" for column in answer.shown)
+    texts = ", ".join(f"coalesce(\"{column}\", '')" for column in answer.shown)
     try:
         read_as_text(database, [file], answer.shown).project(
-            f"row_number() OVER () AS position, [{texts}] AS cells, is_whole"
+            f"row_number() OVER () AS {POSITION}, [{texts}] AS {CELLS}, {IS_WHOLE}"
         ).create(f"read_answer_{answer.name}")
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{answer.csv_name}: cannot be read: {reason}") from None
+        raise InputError(f"{answer.csv_name}: cannot be read: {first_line(error)}") from None
     rows = database.table(f"read_answer_{answer.name}")
-    rows.filter("is_whole").create_view("found")
-    return _count(rows.filter("NOT is_whole")) + count_overlong_rows(database, [file])
+    rows.filter(IS_WHOLE).create_view("found")
+    return _count(rows.filter(f"NOT {IS_WHOLE}")) + count_overlong_rows(database, [file])
 
 
 def _differences(
@@ -73,7 +74,7 @@ def _differences(
     for query, wording in ((NOT_THERE, "expected {} – not there"), (UNEXPECTED, "unexpected: {}")):
         rows = database.sql(query)
         if count := _count(rows):
-            first = rows.order("cells").limit(SHOWN_PER_KIND).fetchall()
+            first = rows.order(CELLS).limit(SHOWN_PER_KIND).fetchall()
             yield count, [wording.format(", ".join(cells)) for (cells,) in first]
             are_all_there = False
     if are_all_there:

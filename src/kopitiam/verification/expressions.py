@@ -15,7 +15,7 @@ from kopitiam.questions.expressions import (
     AsMoney,
     Call,
     Case,
-    Column,
+    ColumnRef,
     Comparison,
     Constant,
     Expression,
@@ -43,21 +43,22 @@ _TIMES = {
 }
 
 
-def to_sql(expression: Expression, name: Callable[[Column | Aggregate], str]) -> str:  # noqa: PLR0911, PLR0912
+def to_sql(expression: Expression, name: Callable[[ColumnRef | Aggregate], str]) -> str:  # noqa: PLR0911, PLR0912
     """`name` says under which name a column or an aggregate is there."""
 
     def sql(part: Expression) -> str:
         return to_sql(part, name)
 
     match expression:
-        case Column() | Aggregate():
+        case ColumnRef() | Aggregate():
             return name(expression)
         case Constant():
             return constant(expression)
         case AsMoney(argument):
             return f"CAST({sql(argument)} AS {_MONEY})"
-        case Arithmetic(operator, left, right):
-            return f"({sql(left)} {operator} {sql(right)})"
+        case Arithmetic(operator, left, right, kind):
+            sides = [sql(side) if kind is Kind.MONEY else _wide(sql(side)) for side in (left, right)]
+            return f"({sides[0]} {operator} {sides[1]})"
         case Comparison(relation, left, right):
             return f"({sql(left)} {relation} {sql(right)})"
         case Junction(word, left, right):
@@ -118,6 +119,11 @@ def as_text(kind: Kind, value: str) -> str:
     return f"CASE WHEN {value} IS NULL THEN '' ELSE {text} END"
 
 
+def _wide(count: str) -> str:
+    """DuckDB computes with 64 bits where it can, and fails where they do not suffice."""
+    return f"CAST({count} AS HUGEINT)"
+
+
 def _units(value: str) -> str:
     """A whole number: ten-thousandths of either side, so that their ratio is the ratio of the values."""
     return f"CAST({value} * {UNITS} AS HUGEINT)"
@@ -127,4 +133,5 @@ def _ratio(above: str, below: str) -> str:
     """Four decimals, rounded half away from zero by whole numbers alone; NULL where `below` is 0."""
     doubled = f"(2 * abs({above}) * {UNITS} + abs({below}))"
     quotient = f"({doubled} // nullif(2 * abs({below}), 0))"
-    return f"CAST(sign({above}) * sign({below}) * {quotient} AS {_MONEY}) / {UNITS}"
+    units = f"CAST(sign({above}) * sign({below}) * {quotient} AS DECIMAL(38, 0))"
+    return f"({units} * CAST('0.0001' AS DECIMAL(4, 4)))"  # DuckDB's `/` would make a float of it

@@ -12,13 +12,14 @@ import duckdb
 from kopitiam.contracts.errors import InputError
 from kopitiam.verification.csv_files import LONGEST_ROW_BYTES, CsvFile
 
+IS_WHOLE = '"row is whole"'  # no column of a file that is read has this name
 _NEVER_IN_A_CELL = "\x00never\x00"  # an empty cell must differ from one that is not there
 
 
 def read_as_text(
     database: duckdb.DuckDBPyConnection, files: Sequence[CsvFile], columns: Sequence[str]
 ) -> duckdb.DuckDBPyRelation:
-    """The named columns of all files, each by its own header, and `is_whole`. Empty cells are NULL."""
+    """The named columns of all files, each by its own header, and `IS_WHOLE`. Empty cells are NULL."""
     alike = groupby(sorted(files, key=_reading), key=_reading)
     first, *others = (_read_alike(database, list(group), columns) for _, group in alike)
     for other in others:
@@ -63,6 +64,6 @@ def _read_alike(
         store_rejects=True,
         max_line_size=LONGEST_ROW_BYTES,
     )
-    named = (f"nullif(cell_{header.index(column)}, '') AS {column}" for column in columns)
+    named = (f"nullif(cell_{header.index(column)}, '') AS \"{column}\"" for column in columns)
     last, extra = f"cell_{len(header) - 1}", f"cell_{len(header)}"
-    return cells.project(f"{', '.join(named)}, {last} IS NOT NULL AND {extra} IS NULL AS is_whole")
+    return cells.project(f"{', '.join(named)}, {last} IS NOT NULL AND {extra} IS NULL AS {IS_WHOLE}")

@@ -12,12 +12,13 @@ from tempfile import TemporaryDirectory
 import duckdb
 
 from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.tables import Column
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.definitions import Question
-from kopitiam.questions.layout import LAYOUT, LayoutColumn
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.verification.conversions import CONVERSIONS
 from kopitiam.verification.csv_files import CsvFile, files_of_table, open_csv
-from kopitiam.verification.reading import count_overlong_rows, read_as_text
+from kopitiam.verification.reading import IS_WHOLE, count_overlong_rows, read_as_text
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def load_tables(data: Path, asked: Iterable[Question] | None = None) -> Iterator
             yield LoadedTables(database, scratch, counts)
 
 
-def _columns_to_read(asked: Iterable[Question]) -> dict[str, list[LayoutColumn]]:
+def _columns_to_read(asked: Iterable[Question]) -> dict[str, list[Column]]:
     needed: dict[str, set[str]] = {}
     for question in asked:
         for table, names in question.reads.items():
@@ -66,7 +67,7 @@ def _columns_to_read(asked: Iterable[Question]) -> dict[str, list[LayoutColumn]]
 
 
 def _load(
-    database: duckdb.DuckDBPyConnection, table: str, columns: list[LayoutColumn], files: list[CsvFile]
+    database: duckdb.DuckDBPyConnection, table: str, columns: list[Column], files: list[CsvFile]
 ) -> RowCount:
     names = tuple(column.name for column in columns)
     for file in files:
@@ -76,17 +77,17 @@ def _load(
     kept = ", ".join(f"value_{name} AS {name}" for name in names)
     try:
         read_as_text(database, files, names).project(f"*, {values}").project(
-            f"{kept}, is_whole AND {counts_if} AS counts"
+            f"{kept}, {IS_WHOLE} AND {counts_if} AS counts"
         ).create(f"read_{table}")
     except duckdb.Error as error:
-        raise InputError(f"{files[0].origin.parent}: cannot be read: {_first_line(error)}") from None
+        raise InputError(f"{files[0].origin.parent}: cannot be read: {first_line(error)}") from None
     rows = database.table(f"read_{table}")
     rows.filter("counts").project("* EXCLUDE (counts)").create_view(table)
     used, bad = rows.aggregate("count(*) FILTER (counts), count(*) FILTER (NOT counts)").fetchall()[0]
     return RowCount(used, bad + count_overlong_rows(database, files))
 
 
-def _counts_if(column: LayoutColumn) -> str:
+def _counts_if(column: Column) -> str:
     is_there = f"value_{column.name} IS NOT NULL"
     return f"({column.name} IS NULL OR {is_there})" if column.is_optional else is_there
 
@@ -98,5 +99,5 @@ def _require_columns(file: CsvFile, columns: tuple[str, ...]) -> None:
             raise InputError(f"{file.origin}, line 1: column {column} {problem}")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return str(error).splitlines()[0]

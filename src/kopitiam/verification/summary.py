@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kopitiam.contracts.errors import ConfigError
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.errors import UserError
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification.report import Figure
 from kopitiam.verification.rows import RowCount
 
@@ -16,9 +16,10 @@ FILE = "summary.json"
 
 @dataclass(frozen=True)
 class Summary:
-    questions: Questions | None = None
+    asked: QuestionSet | None = None
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unmatched: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
     trouble: str = ""
 
 
@@ -29,21 +30,22 @@ def read_summary(results: Path) -> Summary:
         return Summary()
     try:
         said = json.loads(path.read_bytes())
-        questions = _questions(said["questions"]) if "questions" in said else None
+        asked = _asked(said["questions"]) if "questions" in said else None
         tables = {table: dict(counts) for table, counts in said.get("tables", {}).items()}
-        return Summary(questions, tables, dict(said.get("unmatched", {})))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, ConfigError) as error:
+        return Summary(asked, tables, dict(said.get("unmatched", {})), dict(said.get("answers", {})))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, UserError) as error:
         return Summary(trouble=f"{type(error).__name__}: {error}")
 
 
-def _questions(said: Mapping[str, Any]) -> Questions:
-    first_year, last_year = said["years"]
-    opening, closing = said["hours"]
-    return Questions(first_year, last_year, opening, closing, str(said["min_amount"]), said["top"])
+def _asked(said: Mapping[str, Any]) -> QuestionSet:
+    return QuestionSet.from_dict({**said, "min_amount": str(said["min_amount"])})
 
 
 def compare_summary(
-    summary: Summary, counts: Mapping[str, RowCount], unmatched: Mapping[str, int]
+    summary: Summary,
+    counts: Mapping[str, RowCount],
+    unmatched: Mapping[str, int],
+    answers: Mapping[str, int],
 ) -> Iterator[Figure]:
     if summary.trouble:
         yield Figure(FILE, "a summary", summary.trouble)
@@ -54,6 +56,9 @@ def compare_summary(
         for table, missing in unmatched.items():
             found = summary.unmatched.get(table, "nothing")
             yield Figure(f"{FILE}: ids not found in {table}", missing, found)
+    if summary.answers:
+        for name, rows in answers.items():
+            yield Figure(f"{FILE}: rows of answer {name}", rows, summary.answers.get(name, "nothing"))
 
 
 def _compare_table(table: str, count: RowCount, said: Mapping[str, Any]) -> Iterator[Figure]:

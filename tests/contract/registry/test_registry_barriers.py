@@ -7,11 +7,13 @@ from threading import Barrier
 import pytest
 from sqlalchemy import event
 
-from kopitiam.contracts.batches import BarrierView, Batch, Processed
+from catalog_tables import TABLES
+from kopitiam.contracts.barriers import Snapshot
+from kopitiam.contracts.batches import Batch, Processed, StageRows
 from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunOver
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import Volume
-from kopitiam.contracts.tables import TABLES
+from kopitiam.contracts.stages import RowFlow, Volume
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Registry
 from kopitiam.registry.engine import connect_engine
 
@@ -39,16 +41,18 @@ def expected(users: dict[int, Volume]) -> dict[str, dict[int, Volume]]:
 def test_a_view_tells_what_is_expected_processed_and_still_ahead(registry, sealed) -> None:
     run = sealed(5)
     registry.commit_batch(Batch("q", 0, {0: (0, 2)}, (Processed(run, "users", 0, 2, 20),)))
-    assert registry.barrier_views() == [
-        BarrierView(
-            registry.get_run(run),
+    assert registry.snapshots() == [
+        Snapshot(
+            run,
+            RunState.SEALED,
+            QuestionSet.of_catalog().stages.of_table,
             expected({0: Volume(3, 30), 1: Volume(2, 20)}),
             {"users": {0: Volume(2, 20)}},
             pending=3,
         )
     ]
     registry.commit_batch(Batch("q", 1, {0: (2, 3), 1: (0, 2)}, (Processed(run, "users", 1, 2, 20),)))
-    (view,) = registry.barrier_views()
+    (view,) = registry.snapshots()
     assert view.processed == {"users": {0: Volume(2, 20), 1: Volume(2, 20)}}
     assert view.pending == 0
 
@@ -62,16 +66,16 @@ def test_runs_that_are_sealed_or_final_are_viewed_oldest_first(registry, open_ru
     registry.move(runs[0], RunState.FINAL)
     registry.move(runs[2], RunState.FINAL)
     registry.force_end(runs[3], "enough")
-    views = registry.barrier_views()
-    assert [view.run.run for view in views] == runs[:3]
-    assert [view.run.state for view in views] == [RunState.FINAL, RunState.SEALED, RunState.FINAL]
+    views = registry.snapshots()
+    assert [view.run for view in views] == runs[:3]
+    assert [view.state for view in views] == [RunState.FINAL, RunState.SEALED, RunState.FINAL]
     assert [view.pending for view in views] == [1, 1, 1]
 
 
 def test_each_view_has_the_figures_of_its_own_run(registry, sealed) -> None:
     one, other, empty = sealed(2), sealed(4), sealed(0)
     registry.commit_batch(Batch("q", 0, {0: (0, 1)}, (Processed(one, "users", 0, 1, 10),)))
-    views = {view.run.run: view for view in registry.barrier_views()}
+    views = {view.run: view for view in registry.snapshots()}
     assert views[one].expected == expected({0: Volume(1, 10), 1: Volume(1, 10)})
     assert views[other].expected == expected({0: Volume(2, 20), 1: Volume(2, 20)})
     assert views[empty].expected == expected(NOTHING)
@@ -85,7 +89,7 @@ def test_many_runs_are_viewed_in_few_queries(place, sealed) -> None:
     queries = []
     engine = connect_engine(place.url, place.home)
     event.listen(engine, "before_cursor_execute", lambda *args: queries.append(args[2].split()[0]))
-    assert len(Registry(engine).barrier_views()) == 5
+    assert len(Registry(engine).snapshots()) == 5
     assert queries.count("SELECT") == 4
     engine.dispose()
 
@@ -201,4 +205,42 @@ def test_a_barrier_opens_only_when_the_last_batch_is_committed_however_early_it_
             except BarrierNotReady:
                 continue
         committing.result()
-    assert registry.barrier_view(run).processed == {"users": {0: Volume(1, 10), 1: Volume(1, 10)}}
+    assert registry.snapshot(run).processed == {"users": {0: Volume(1, 10), 1: Volume(1, 10)}}
+
+
+def test_a_run_needs_the_tables_of_its_questions_and_no_others(registry) -> None:
+    definition = {
+        "name": "by_hour",
+        "title": "Purchases by hour",
+        "from": "transactions",
+        "by": {"hour": "hour(created_at)"},
+        "measure": {"purchases": "count(*)"},
+        "columns": ["hour", "purchases"],
+    }
+    questions = {"definitions": [definition], "ask": ["by_hour"]}
+    run = registry.open_run(questions, "", "anna", idempotency_key=None, lease_seconds=60, shards=1).run.run
+    assert list(registry.table_states(run)) == ["transactions"]
+    assert registry.end_table(run, "transactions", 0, 0).sealed
+    assert registry.get_run(run).state is RunState.SEALED
+    assert registry.snapshot(run).stages == {"transactions": ("agg_by_hour",)}
+    assert registry.open_barrier(run)
+
+
+def test_rows_of_stages_add_up_and_a_repeated_batch_changes_nothing(registry, sealed) -> None:
+    run, other = sealed(2), sealed(0)
+    first = Batch("q", 0, {0: (0, 1)}, (), (), (StageRows(run, "filter_year", 0, 10, 7),))
+    second = Batch(
+        "q",
+        1,
+        {1: (0, 1)},
+        (),
+        (),
+        (StageRows(run, "filter_year", 1, 10, 2), StageRows(run, "agg_tpv", 1, 2, 1)),
+    )
+    for batch in (first, first, second, second):
+        registry.commit_batch(batch)
+    assert registry.account(run).flows == {
+        "agg_tpv": {1: RowFlow(2, 1)},
+        "filter_year": {0: RowFlow(10, 7), 1: RowFlow(10, 2)},
+    }
+    assert registry.account(other).flows == {}

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from catalog_tables import TABLES
 from kopitiam.contracts.errors import TableSealed
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.stages import Volume
-from kopitiam.contracts.tables import TABLES
 from spans import spans
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, MetaData
 
+from catalog_tables import TABLES
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.errors import BarrierNotReady
 from kopitiam.contracts.runs import LogEntry, Run, RunState, TableState
 from kopitiam.contracts.stages import Volume
-from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, Published, Registry
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.migrations import upgrade
@@ -107,7 +107,7 @@ def test_a_run_that_was_being_answered_waits_for_its_barrier(upgraded) -> None:
     run = RUNS[RunState.FINAL]
     assert upgraded.get_run(run).state is RunState.SEALED
     assert upgraded.version(run) == 6
-    (view,) = [view for view in upgraded.barrier_views() if view.run.run == run]
+    (view,) = [view for view in upgraded.snapshots() if view.run == run]
     assert (view.expected, view.processed, view.pending) == ({"users": {0: Volume(1, 10)}}, {}, 1)
 
 

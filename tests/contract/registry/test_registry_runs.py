@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from catalog_tables import TABLES
 from kopitiam.contracts.errors import (
     IdempotencyConflict,
     IllegalTransition,
@@ -15,9 +16,8 @@ from kopitiam.contracts.errors import (
     StaleEpoch,
     TooManyRuns,
 )
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import TRANSITIONS, RunState, is_run_id
-from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, Registry
 
 OpenRun = Callable[..., str]
@@ -40,7 +40,7 @@ def in_state(registry: Registry, run: str, state: RunState) -> str:
 
 
 def test_a_new_run_is_open_and_has_all_tables(registry, clock) -> None:
-    questions = Questions().to_dict()
+    questions = Parameters().to_dict()
     run = registry.open_run(questions, "May", "anna", idempotency_key=None, lease_seconds=60, shards=4).run
     assert is_run_id(run.run)
     assert (run.state, run.label, run.owner, run.shards) == (RunState.OPEN, "May", "anna", 4)

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from catalog_tables import TABLES
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.errors import ForeignCheckpoint, RunOver
 from kopitiam.contracts.runs import LogEntry, RunState
 from kopitiam.contracts.stages import Volume
-from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, Registry, open_registry, transactions
 
 SHARDS = 3
@@ -106,7 +106,7 @@ def test_pipelines_clients_and_force_end_never_wait_in_a_circle(registry, open_r
     assert registry.positions(range(SHARDS)) == {
         shard: registry.last_sequence(shard) for shard in range(SHARDS)
     }
-    views = {view.run.run: view for view in registry.barrier_views()}
+    views = {view.run: view for view in registry.snapshots()}
     assert set(views) == set(runs) - ended
     for view in views.values():
         assert view.processed == {"users": view.expected["users"]}

@@ -1,25 +1,26 @@
-"""Flags above settings: how years and hours are written, and what is refused."""
+"""Flags above settings: how years and hours are written, which questions are asked, and what is refused."""
 
 import pytest
 
-from kopitiam.cli.options import asked, has_flags
+from kopitiam.cli.options import has_flags, question_set, run_arguments, run_parameters
 from kopitiam.contracts.config import QuestionsSection
-from kopitiam.contracts.errors import ConfigError
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.errors import ConfigError, InputError, QuestionError
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import builtin
 
 
 def ask(years=None, hours=None, min_amount=None, top=None, base=None):
-    return asked(base or QuestionsSection(), years, hours, min_amount, top)
+    return run_parameters(base or QuestionsSection(), years, hours, min_amount, top)
 
 
 def test_without_flags_the_settings_hold():
     base = QuestionsSection(years=(2020, 2021), min_amount="10", top=5)
-    assert ask(base=base) == Questions(2020, 2021, min_amount="10", top=5)
+    assert ask(base=base) == Parameters(2020, 2021, min_amount="10", top=5)
 
 
 def test_flags_stand_above_the_settings_one_by_one():
     base = QuestionsSection(years=(2020, 2021), min_amount="10", top=5)
-    assert ask(top=1, base=base) == Questions(2020, 2021, min_amount="10", top=1)
+    assert ask(top=1, base=base) == Parameters(2020, 2021, min_amount="10", top=1)
     assert ask(min_amount="0", base=base).min_units == 0
 
 
@@ -89,3 +90,122 @@ def test_a_flag_counts_even_if_it_is_empty_or_zero():
     assert not has_flags(None, None, None, None)
     assert has_flags("", None, None, None)
     assert has_flags(None, None, None, 0)
+
+
+FIRST = """
+[[question]]
+name = "total"
+title = "Total"
+from = "transactions"
+measure = { revenue = "sum(final_amount)" }
+columns = ["revenue"]
+"""
+SECOND = FIRST.replace('"total"', '"by_hour"').replace(
+    "measure", 'by = { hour = "hour(created_at)" }\nmeasure'
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def names(files=(), ask=(), base=None):
+    asked = question_set(base or QuestionsSection(), Parameters(), list(files), list(ask))
+    return [question.name for question in asked.questions]
+
+
+def test_files_without_names_ask_all_their_questions(write):
+    files = [write("a.toml", FIRST), write("b.toml", SECOND)]
+    assert names() == list(builtin())
+    assert names(files[:1]) == ["total"]
+    assert names(files) == ["total", "by_hour"]
+
+
+def test_names_pick_out_of_the_catalog_and_the_files(write):
+    assert names([write("a.toml", FIRST)], ["3", "total"]) == ["3", "total"]
+    assert names(ask=["2_1"]) == ["2_1"]
+
+
+def test_only_the_tables_of_what_is_asked_are_wanted(write):
+    asked = question_set(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], None)
+    assert {name: len(table.columns) for name, table in asked.tables.items()} == {"transactions": 1}
+
+
+def test_a_question_that_two_files_define_is_refused(write):
+    first, second = write("a.toml", FIRST), write("b.toml", FIRST)
+    with pytest.raises(
+        QuestionError, match=f"^{second}: question total is in {first} too; names must differ"
+    ):
+        names([first, second])
+
+
+@pytest.mark.parametrize(
+    ("ask", "complaint"), [(["5"], "there is no question '5'"), (["totl"], "did you mean total?")]
+)
+def test_a_name_that_stands_for_nothing_is_refused(write, ask, complaint):
+    with pytest.raises(QuestionError) as refused:
+        names([write("a.toml", FIRST)], ask)
+    assert complaint in str(refused.value)
+
+
+def test_flaws_are_told_with_file_and_line(write):
+    path = write("a.toml", FIRST.replace("final_amount", "finalamount"))
+    with pytest.raises(QuestionError) as refused:
+        names([path])
+    assert str(refused.value) == (
+        f"{path}, line 6: question total, measure.revenue: transactions has no column finalamount; "
+        "did you mean final_amount?"
+    )
+
+
+def test_too_many_groups_are_refused_by_the_bound_of_the_settings(write):
+    path = write("a.toml", SECOND)
+    assert names([path], base=QuestionsSection(max_groups=24)) == ["by_hour"]
+    with pytest.raises(
+        QuestionError, match=f"^{path}, line 6: question by_hour, by: the keys can make 24 groups"
+    ):
+        names([path], base=QuestionsSection(max_groups=23))
+
+
+def test_a_chart_that_cannot_be_drawn_is_refused(write):
+    text = SECOND + 'chart = { mark = "line", x = "hour", y = "first" }\n'
+    path = write("a.toml", text.replace("{ revenue", '{ first = "min(created_at)", revenue'))
+    with pytest.raises(QuestionError, match=r"line 9: question by_hour, chart: first holds no figures; name"):
+        names([path])
+
+
+def test_a_file_that_cannot_be_read_is_refused(write, tmp_path):
+    for path, complaint in [
+        (tmp_path / "none.toml", "cannot be read: No such file or directory"),
+        (tmp_path, "cannot be read: Is a directory"),
+        (write("large.toml", "#" * (1 << 20) + "#"), "larger than 1,048,576 bytes"),
+    ]:
+        with pytest.raises(InputError) as refused:
+            names([path])
+        assert str(refused.value).startswith(f"{path}: {complaint}")
+    binary = tmp_path / "latin.toml"
+    binary.write_bytes(b"caf\xe9")
+    with pytest.raises(InputError, match="not UTF-8 text"):
+        names([binary])
+
+
+def test_a_run_is_opened_with_what_is_asked(write):
+    four = run_arguments(question_set(QuestionsSection(), Parameters(top=5)))
+    assert four == {
+        "years": (2024, 2025),
+        "hours": ("06:00:00", "23:00:00"),
+        "min_amount": "75",
+        "top": 5,
+        "questions": [],
+        "ask": None,
+    }
+    own = run_arguments(
+        question_set(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], ["total", "1"])
+    )
+    assert (own["ask"], [question.name for question in own["questions"]]) == (["total", "1"], ["total"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kopitiam import __version__
-from kopitiam.contracts.questions import ANSWERS
+from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import WildShape
 
 KOPI = Path(sys.executable).with_name("kopi")
@@ -166,6 +166,50 @@ def test_a_parameter_that_makes_no_sense_ends_with_2_and_one_line(kopi, sound_fo
     assert_refused(kopi("analyze", sound_folder, *flags), complaint)
 
 
+OWN = """[[question]]
+name = "totals"
+title = "Totals"
+from = "transactions"
+measure = { revenue = "sum(finalamount)" }
+columns = ["revenue"]
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("questions",), ("analyze", "exports", "--questions"), ("submit", "exports", "--questions")]
+)
+def test_a_flaw_of_a_question_ends_with_2_and_one_line_before_a_folder_is_read(kopi, tmp_path, command):
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN)
+    assert_refused(
+        kopi(*command, path),
+        f"{path}, line 5: question totals, measure.revenue: transactions has no column finalamount; "
+        "did you mean final_amount?",
+    )
+
+
+def test_a_question_that_there_is_not_ends_with_2_and_one_line(kopi, sound_folder, java_trap):
+    assert_refused(
+        kopi("analyze", sound_folder, "--ask", "5"),
+        "ask: there is no question '5'; there are 1, 2_1, 2_2, 3, 4",
+    )
+    assert not (java_trap / "started").exists()
+
+
+def test_a_table_that_no_question_needs_may_be_missing(kopi, sound_folder, java_trap):
+    without_stores(sound_folder)
+    refused = kopi("analyze", sound_folder, "--ask", "3")
+    assert "no table stores" in refused[2]
+    kopi("analyze", sound_folder, "--ask", "1")
+    assert (java_trap / "started").exists()
+
+
+def test_questions_shows_the_catalog(kopi):
+    code, stdout, stderr = kopi("questions")
+    assert (code, stderr) == (0, "")
+    assert "Q2.1  Best-selling product per month" in stdout
+
+
 def test_a_crash_point_that_there_is_not_ends_with_2_and_one_line(kopi):
     code, _, stderr = kopi("--version", KOPI_CRASH_AT="nowhere")
     assert (code, stderr.count("\n")) == (2, 1)
@@ -192,7 +236,9 @@ def test_help_shows_how_to_begin(kopi):
     [
         ("analyze", ["kopi analyze exports --out answers", "[default: 2024-2025]", "[default: 75]"]),
         ("generate", ["kopi generate --out data", "--profile wild --seed 12 --json", "[default: real]"]),
-        ("verify", ["kopi verify exports answers"]),
+        ("verify", ["kopi verify exports answers", "--questions", "--ask"]),
+        ("submit", ["kopi submit exports --questions mine.toml --ask sales_by_hour"]),
+        ("questions", ["kopi questions mine.toml"]),
     ],
 )
 def test_help_of_a_command_shows_examples_and_defaults(kopi, command, examples):
@@ -242,8 +288,8 @@ def test_verify_ends_with_0_if_all_is_equal_and_with_1_if_not(kopi, sound_folder
         "4": "North,1990-01-01",
     }
     for name, row in rows.items():
-        header = ",".join(ANSWERS[name].columns)
-        (answers / ANSWERS[name].csv_name).write_text(f"{header}\n{row}\n")
+        question = builtin()[name]
+        (answers / question.csv_name).write_text(f"{','.join(question.shown)}\n{row}\n")
     code, stdout, stderr = kopi("verify", sound_folder, answers)
     assert (code, stderr) == (0, "")
     assert stdout.count("equal") == 5

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from kopitiam.cli.columns import in_columns
-from kopitiam.cli.status_view import progress_line, status_lines
+from kopitiam.cli.status_view import chunks_processed, progress_line, status_lines
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
 
 RUN = "0123456789abcdef01234567"
@@ -21,16 +21,18 @@ def table(rows, expected):
         expected_rows=expected,
         sealed=expected is not None,
         rejected=2,
+        columns=["a"],
+        processed=2,
     )
 
 
 def status(**changes):
     stages = {
         "filter_year": {
-            "0": StageStatus(expected=6, processed=3, rows=1_234_567),
-            "1": StageStatus(expected=2, processed=2, rows=10),
+            "0": StageStatus(role="filter", expected=6, processed=3, rows=1_234_567, rows_out=1_000_000),
+            "1": StageStatus(role="filter", expected=2, processed=2, rows=10, rows_out=7),
         },
-        "max_products": {"0": StageStatus(expected=None, processed=0, rows=0)},
+        "max_products": {"0": StageStatus(role="rank", expected=None, processed=0, rows=0, rows_out=0)},
     }
     found = {
         "run": RUN,
@@ -63,19 +65,23 @@ def test_tables_and_stages_have_bars_as_long_as_they_have_come():
     assert "1,000,000 of 2,000,000 rows" in shown["users"]
     assert shown["users"].count("█") == 15
     assert shown["stores"].count("█") == 0
-    assert "1,234,577 rows" in shown["filter_year"]
+    assert "filter_year   1,000,007 of 1,234,577 rows went on" in shown["filter_year"]
     assert "5 of 8 chunks" in shown["filter_year"]
     assert shown["max_products"].split()[-2:] == ["0", "chunks"]
 
 
 def test_shards_are_shown_where_there_are_several():
-    shown = [" ".join(line.split()[:8]) for line in lines(status()) if line.lstrip().startswith("shard")]
-    assert shown == ["shard 0 1,234,567 rows 3 of 6 chunks", "shard 1 10 rows 2 of 2 chunks"]
+    shown = [" ".join(line.split()[:12]) for line in lines(status()) if line.lstrip().startswith("shard")]
+    assert shown == [
+        "shard 0 1,000,000 of 1,234,567 rows went on 3 of 6 chunks",
+        "shard 1 7 of 10 rows went on 2 of 2 chunks",
+    ]
 
 
 def test_label_state_and_error_are_told():
     shown = lines(status(state="failed", error="3 rows too many", label="<bold>\x1b[1m"))
     assert shown[0].startswith(f"run {RUN} (<bold>�[1m): failed, since ")
+    assert "(\u2068קפה\u2069): sealed" in lines(status(label="קפה"))[0]
     assert shown[1] == "3 rows too many"
 
 
@@ -83,7 +89,12 @@ def test_label_state_and_error_are_told():
 def test_no_figure_is_cut_and_no_line_too_long(width):
     shown = lines(status(), width)
     text = " ".join(" ".join(shown).split())
-    for figure in ("1,000,000 of 2,000,000 rows", "5 of 8 chunks", "1,234,577 rows", "2 rejected"):
+    for figure in (
+        "1,000,000 of 2,000,000 rows",
+        "5 of 8 chunks",
+        "1,000,007 of 1,234,577 rows went on",
+        "2 rejected",
+    ):
         assert figure in text
     if width > 40:
         assert max(cell_len(part) for line in shown for part in line.splitlines()) <= width
@@ -93,8 +104,14 @@ def test_nothing_is_shown_of_nothing():
     assert lines(status(tables={}, stages={}))[1:] == ["tables"]
 
 
-def test_one_line_tells_how_far_it_is():
-    assert progress_line(status()) == "5 of 8 chunks through stages · sealed"
+def test_one_line_tells_how_far_it_is_and_counts_a_chunk_once():
+    assert progress_line(status()) == "4 of 10 chunks processed · sealed"
+    assert chunks_processed(status(tables={})) == (0, 0)
+
+
+def test_of_a_table_without_end_the_chunks_that_have_come_are_expected():
+    open_table = table(7, None).model_copy(update={"expected_chunks": None})
+    assert chunks_processed(status(tables={"stores": open_table})) == (2, 3)
 
 
 TITLES = ("run", "label", "rows")

@@ -1,23 +1,27 @@
 """Answers in a terminal: whole figures at every width, and plain text in a pipe."""
 
 import io
+import re
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from kopitiam.cli.terminal import show_answers
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.cli.terminal import MOST_JSON_GROUPS, MOST_JSON_LISTED, answers_as_json, show_answers
 from kopitiam.contracts.tables import Rejected
+from kopitiam.questions.catalog import builtin
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.summary import Coverage, RowCount, Summary
-from made_answers import MadeAnswers, sales, small_answers
+from made_answers import MadeAnswers, answers_to, sales, small_answers
 
 WIDTHS = [40, 80, 120]
 LARGEST = "RM 99,999,999,999,999.9999"
-SUMMARY = Summary(Questions(), {"users": RowCount(33_973, 3)}, {"stores": 0, "users": 2}, {}, 1.5)
+SUMMARY = Summary(
+    QuestionSet.of_catalog(), {"users": RowCount(33_973, 3)}, {"stores": 0, "users": 2}, {}, 1.5
+)
 BAD = [Rejected("users/users.csv", 7, "birthdate: 'x' is not a date", "1,x")]
 FIGURES = (
     "4 in all",
@@ -29,7 +33,7 @@ FIGURES = (
     "RM 115,922.885",
     "1990-01-01",
     "1,009",
-    "unknown",
+    "empty",
 )
 
 
@@ -42,14 +46,14 @@ def shown(answers, width=80, *, terminal=True, summary=SUMMARY, examples=BAD, ou
 
 
 def plain(answers, width=80, **more):
-    return shown(answers, width, no_color=True, **more).replace("\x1b[1m", "").replace("\x1b[0m", "")
+    return re.sub("\x1b\\[[0-9;]*m", "", shown(answers, width, no_color=True, **more))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_answer_is_shown_with_its_exact_figures(width):
     text = " ".join(plain(small_answers(), width).split())
-    for answer in ANSWERS.values():
-        assert f"Q{answer.name.replace('_', '.')} {answer.title}" in text
+    for question in builtin().values():
+        assert f"Q{question.name.replace('_', '.')} {question.title}" in text
     assert all(figure in text for figure in FIGURES)
     assert "33,976 rows read = 33,973 used + 3 rejected · unmatched ids: 2 users · 1.5 s" in text
     assert "users/users.csv, line 7: birthdate: 'x' is not a date" in text
@@ -130,7 +134,7 @@ def test_of_the_large_purchases_the_shape_is_shown():
 
 
 def test_no_rows_are_said_to_be_none():
-    assert plain(MadeAnswers()).count("no rows") == len(ANSWERS)
+    assert plain(MadeAnswers()).count("no rows") == len(builtin())
 
 
 def test_long_answers_are_cut_and_say_so():
@@ -151,3 +155,181 @@ def test_kept_files_are_named(tmp_path):
 def test_provisional_answers_say_how_much_they_cover():
     summary = replace(SUMMARY, coverage=Coverage(500, 800, 1000))
     assert "provisional: 500 rows of 1,000 (50%)" in plain(small_answers(), summary=summary)
+
+
+# -- any question
+
+
+def lines(answers, width=100, **more):
+    return plain(answers, width, examples=[], **more).splitlines()
+
+
+BY_HOUR = """
+name    = "sales_by_hour"
+title   = "Sales by hour and store"
+from    = "transactions"
+by      = { hour = "hour(created_at)", store_id = "store_id" }
+measure = { revenue = "sum(final_amount)", purchases = "count(*)", share = "ratio(count(user_id), count(*))" }
+columns = ["hour", "store_name", "revenue", "purchases", "share"]
+"""
+HOURS = [
+    (6, 1, "North", Decimal("1500.5"), 12, Decimal("0.3333"), True),
+    (6, 2, None, None, 0, None, False),
+    (7, 1, "North", Decimal("3000"), 1_012, Decimal("1"), True),
+]
+
+
+def test_an_own_question_is_shown_by_its_name_and_title_with_all_its_measures():
+    assert lines(answers_to(BY_HOUR, HOURS))[:6] == [
+        "sales_by_hour  Sales by hour and store",
+        "    store_name      revenue  purchases   share  ",
+        "  6",
+        "    North       RM 1,500.50         12  0.3333  ███████████████",
+        "    empty             empty          0   empty  ",
+        "  7",
+    ]
+
+
+def test_times_stand_below_names():
+    monthly = """
+name    = "monthly"
+title   = "Monthly"
+from    = "transactions"
+by      = { month = "year_month(created_at)", store_id = "store_id", paid = "payment_method_id" }
+measure = { revenue = "sum(final_amount)" }
+columns = ["month", "store_name", "method_name", "revenue"]
+"""
+    rows = [
+        ("2024-01", 1, "North", 1, "Cash", Decimal(3), True, True),
+        ("2024-01", 2, "North", 1, "Cash", Decimal(6), True, True),
+        ("2024-02", 1, "North", 1, "Cash", Decimal(3), True, True),
+    ]
+    assert [line.rstrip(" █") for line in lines(answers_to(monthly, rows))[1:6]] == [
+        "  North · Cash",
+        "    2024-01  RM 3.00",
+        "    2024-02  RM 3.00",
+        "  North · Cash",  # another store of the same name
+        "    2024-01  RM 6.00",
+    ]
+
+
+TOTALS = """
+name    = "totals"
+title   = "Totals"
+from    = "transactions"
+measure = { {measures} }
+columns = [{columns}]
+"""
+
+
+def totals(row, **measures):
+    named = ", ".join(f'{name} = "{text}"' for name, text in measures.items())
+    columns = ", ".join(f'"{name}"' for name in measures)
+    return answers_to(TOTALS.replace("{measures}", named).replace("{columns}", columns), [row])
+
+
+def test_a_single_group_has_no_names():
+    assert lines(totals((7,), purchases="count(*)"))[1] == f"  7  {'█' * 30}"
+
+
+def test_a_measure_that_is_empty_everywhere_has_no_bar():
+    assert lines(totals((None,), average="avg(final_amount)"))[1].rstrip() == "  empty"
+
+
+def test_measures_that_are_no_figures_stand_in_columns():
+    shown = lines(
+        totals(
+            (datetime(2024, 1, 31, 22, 59, 59), date(2024, 1, 31), False, "2024-01"),
+            last="max(created_at)",
+            day="min(date(created_at))",
+            known="max(user_id is null)",
+            month="max(year_month(created_at))",
+        )
+    )
+    assert shown[1].split() == ["last", "day", "known", "month"]
+    assert shown[2].split() == ["2024-01-31", "22:59:59", "2024-01-31", "no", "2024-01"]
+
+
+LISTED = """
+name    = "listed"
+title   = "Listed"
+from    = "transactions"
+columns = ["transaction_id", "store_name", "created_at"]
+"""
+
+
+def test_rows_without_figures_stand_in_columns_and_their_bound_is_said():
+    rows = [(f"t{n:02}", datetime(2024, 1, 1, 0, 0, n), 1, "North", True) for n in range(30)]
+    shown = lines(answers_to(LISTED, rows))
+    assert shown[1] == "  the first 10 of 30"
+    assert shown[2].split() == ["transaction_id", "store_name", "created_at"]
+    assert shown[3] == "  t00             North       2024-01-01 00:00:00"
+    assert sum("North" in line for line in shown) == 10
+    assert max(cell_len(line) for line in lines(answers_to(LISTED, rows), 30)) <= 40
+
+
+HISTOGRAM = """
+name    = "baskets"
+title   = "Baskets"
+from    = "transaction_items"
+by      = { transaction_id = "transaction_id" }
+measure = { items = "sum(quantity)" }
+columns = ["transaction_id", "items"]
+chart   = { mark = "histogram", x = "items", y = "count" }
+"""
+
+
+def test_a_histogram_of_counts_has_no_money():
+    shown = lines(answers_to(HISTOGRAM, [("a", 1), ("b", 2), ("c", 2), ("d", None)]))
+    assert shown[1].startswith("  from 1  1  ███████████████")
+    assert "3 in all · sum 5 · median 2 · largest 2 · 1 without a figure" in shown[3]
+
+
+def test_a_name_from_right_to_left_does_not_turn_the_figure_beside_it_round():
+    name = "קפה 5"
+    controls = f"\u2068A\ufffd{name}\ufffd\u2069"
+    for store, seen in ((name, f"\u2068{name}\u2069"), (f"A\u202e{name}\u200f", controls)):
+        text = plain(small_answers(store, store), width=200)
+        assert text.count(seen) == 4
+        assert "\u202e" not in text
+        assert "\u200f" not in text
+        for line in text.splitlines():
+            if name in line and "RM" in line:
+                isolated = line.index("\u2068"), line.index("\u2069")
+                assert not isolated[0] < line.index("RM") < isolated[1]
+
+
+def test_names_from_left_to_right_are_shown_as_they_are():
+    assert "\u2068" not in plain(small_answers("Café", "拿铁"))
+
+
+def test_isolates_take_no_room():
+    shown = [line for line in lines(small_answers("A", "קפה")) if "2024-0" in line]
+    assert [cell_len(line.rstrip(" █▏▎▍▌▋▊▉")) for line in shown] == [21, 21, 37, 37]
+
+
+class Delivered:
+    def __init__(self, answers):
+        self.answers, self.summary = answers, SUMMARY
+
+
+def test_json_has_the_first_rows_of_lists_and_a_bounded_number_of_groups():
+    products = [(f"{n:04d}-01", 1, "Latte", n, True) for n in range(1, 1_200)]
+    told = answers_as_json(Delivered(MadeAnswers({"1": sales(*["75"] * 30), "2_1": products})))
+    assert len(told["answers"]["1"]) == MOST_JSON_LISTED == 10
+    assert len(told["answers"]["2_1"]) == MOST_JSON_GROUPS == 1_000
+    assert told["answers"]["3"] == []
+    assert told["answers"]["1"][0] == {"transaction_id": "sale-0000", "final_amount": "75.0000"}
+
+
+def test_json_has_every_column_of_an_own_question():
+    told = answers_as_json(Delivered(answers_to(BY_HOUR, HOURS)))
+    assert told["answers"]["sales_by_hour"][1] == {
+        "hour": 6,
+        "store_id": 2,
+        "store_name": None,
+        "revenue": None,
+        "purchases": 0,
+        "share": None,
+        "store_is_matched": False,
+    }

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_tables import TABLES
 from kopitiam.client import chunks as chunks_module
 from kopitiam.client.chunks import cut, in_order, read_chunks
 from kopitiam.client.folder import open_folder
-from kopitiam.contracts.tables import USERS
 from kopitiam.intake.blocks import read_blocks
+
+USERS = TABLES["users"]
 
 
 @pytest.fixture
@@ -26,12 +28,12 @@ def users(sound_folder):
     for month, rows in parts.items():
         file = sound_folder / "users" / f"users_{month}.csv"
         file.write_text("\n".join(["user_id,birthdate", *rows]), encoding="utf-8")
-    return open_folder(sound_folder)
+    return open_folder(sound_folder, TABLES)
 
 
 def chunks_of(folder, workers=2, chunk_rows=7, on_rejected=lambda _: None, on_bytes=lambda _: None):
     with ThreadPoolExecutor(workers) as executor:
-        return list(read_chunks(folder, "users", executor, on_rejected, on_bytes, chunk_rows=chunk_rows))
+        return list(read_chunks(folder, USERS, executor, on_rejected, on_bytes, chunk_rows=chunk_rows))
 
 
 def test_chunks_are_numbered_and_full_but_for_the_last(users):
@@ -50,7 +52,7 @@ def test_rows_that_fill_the_last_chunk_leave_no_empty_one(users):
 
 def test_a_table_without_rows_has_no_chunks(sound_folder):
     sound_folder.joinpath("users", "users_202401.csv").write_text("user_id,birthdate\n\n")
-    assert chunks_of(open_folder(sound_folder)) == []
+    assert chunks_of(open_folder(sound_folder, TABLES)) == []
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 3, 17, 64, 1000])

@@ -16,7 +16,7 @@ from kopitiam.client.http import Transport
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import RunStatus
 from kopitiam.contracts.errors import ConfigError, InputError, RunError, RunFailed, RunNotFound, RunOver
-from kopitiam.contracts.questions import ANSWERS
+from kopitiam.questions.catalog import builtin
 from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, serving
 
 
@@ -61,7 +61,7 @@ def test_a_folder_goes_in_and_answers_come_out(
     assert run.answer("3").to_pylist() == [
         {"year_half_created_at": "3-year_half_created_at", "store_name": "3-store_name", "tpv": "3-tpv"}
     ]
-    assert list(run.answers()) == list(ANSWERS)
+    assert list(run.answers()) == list(builtin())
     assert sent[-1].is_sealed
 
 
@@ -129,7 +129,7 @@ def test_all_forms_are_downloaded(
     run.wait()
     out = tmp_path / "answers" / "today"
     run.download(out)
-    names = {f"results_query_{name}.{form}" for name in ANSWERS for form in ("csv", "json", "parquet")}
+    names = {f"results_query_{name}.{form}" for name in builtin() for form in ("csv", "json", "parquet")}
     assert {file.name for file in out.iterdir()} == names | {"summary.json", "rejected.csv", "report.html"}
     assert (out / "results_query_2_1.csv").read_text() == "answer 2_1 as csv\n"
     answers = DownloadedAnswers(out)

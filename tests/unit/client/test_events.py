@@ -24,7 +24,17 @@ RUN = "0123456789abcdef"
 
 
 def event(state: str, chunks: int = 0) -> bytes:
-    stage = {"0": {"expected": 4, "processed": chunks, "rows": 0}}
+    stage = {"0": {"role": "filter", "expected": 4, "processed": chunks, "rows": 0, "rows_out": 0}}
+    table = {
+        "columns": ["store_id"],
+        "chunks": 4,
+        "rows": 8,
+        "expected_chunks": 4,
+        "expected_rows": 8,
+        "sealed": True,
+        "rejected": 0,
+        "processed": chunks,
+    }
     status = {
         "run": RUN,
         "label": "",
@@ -32,7 +42,7 @@ def event(state: str, chunks: int = 0) -> bytes:
         "questions": {},
         "created_at": 1.7e9,
         "finished_at": None,
-        "tables": {},
+        "tables": {"stores": table},
         "stages": {"filter_year": stage},
         "rejected": 0,
         "unmatched": None,
@@ -121,8 +131,8 @@ def test_in_a_pipe_the_command_prints_a_line_for_each_change():
     assert (done.exit_code, done.output.splitlines()) == (
         0,
         [
-            f"run {RUN}: 1 of 4 chunks through stages · sealed",
-            f"run {RUN}: 4 of 4 chunks through stages · done",
+            f"run {RUN}: 1 of 4 chunks processed · sealed",
+            f"run {RUN}: 4 of 4 chunks processed · done",
         ],
     )
 
@@ -147,7 +157,7 @@ def test_on_a_terminal_the_picture_changes_and_stays_at_the_end():
         os.close(controller)
     assert done.returncode == 0, shown
     assert "1 of 4 chunks" in shown
-    assert shown.index("1 of 4 chunks") < shown.index("4 of 4 chunks")
+    assert shown.index("1 of 4 chunks") < shown.rindex("4 of 4 chunks")
     assert f"run {RUN}: done" in shown
     assert shown.rstrip().endswith("\x1b[?25h")  # the cursor is given back
 

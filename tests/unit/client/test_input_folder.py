@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from catalog_tables import TABLES
 from kopitiam.client import folder as folder_module
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.tables import TABLES
 
 NOBODY = 65534
 LOOK = f"""
@@ -17,12 +17,14 @@ import os
 from pathlib import Path
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.contracts.errors import InputError
+from kopitiam.questions.question_set import QuestionSet
+tables = QuestionSet.of_catalog().tables
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid({NOBODY})
     os.setuid({NOBODY})
 try:
-    check_structure(open_folder(Path("exports")))
+    check_structure(open_folder(Path("exports"), tables))
 except InputError as error:
     print(error)
 """
@@ -30,13 +32,13 @@ except InputError as error:
 
 def refusal(path):
     with pytest.raises(InputError) as refused:
-        check_structure(open_folder(path))
+        check_structure(open_folder(path, TABLES))
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 def test_a_sound_folder_is_opened_with_all_its_files(sound_folder):
-    folder = open_folder(sound_folder)
+    folder = open_folder(sound_folder, TABLES)
     checked = []
     check_structure(folder, checked.append)
     assert set(folder.files) == set(TABLES)
@@ -51,7 +53,7 @@ def test_folders_may_be_numbered_and_other_things_stand_beside_them(sound_folder
     sound_folder.joinpath("users.csv").write_text("not looked at")
     sound_folder.joinpath("4.transactions", "notes.csv").write_text("not looked at")
     sound_folder.joinpath("4.transactions", "transactions_202401.csv.bak").write_text("not looked at")
-    folder = open_folder(sound_folder)
+    folder = open_folder(sound_folder, TABLES)
     assert folder.shown(folder.files["transactions"][0]) == "4.transactions/transactions_202401.csv"
     assert folder.shown(folder.files["stores"][0]) == "02. stores/stores.csv"
     assert [len(files) for files in folder.files.values()] == [1] * len(TABLES)
@@ -60,20 +62,20 @@ def test_folders_may_be_numbered_and_other_things_stand_beside_them(sound_folder
 def test_files_of_a_table_come_in_order_of_name(sound_folder):
     for month in ("202403", "202312", "202402"):
         sound_folder.joinpath("users", f"users_{month}.csv").write_text("user_id,birthdate\n")
-    names = [file.name for file in open_folder(sound_folder).files["users"]]
+    names = [file.name for file in open_folder(sound_folder, TABLES).files["users"]]
     assert names == [f"users_{month}.csv" for month in ("202312", "202401", "202402", "202403")]
 
 
 def test_a_file_name_that_is_not_utf8_can_still_be_shown(sound_folder):
     odd = sound_folder / "users" / os.fsdecode(b"users_a\xf1o.csv")
     odd.write_text("user_id,birthdate\n")
-    folder = open_folder(sound_folder)
+    folder = open_folder(sound_folder, TABLES)
     assert folder.shown(folder.files["users"][-1]).encode() == "users/users_a\ufffdo.csv".encode()
 
 
 def test_a_header_without_rows_is_sound(sound_folder):
     sound_folder.joinpath("users", "users_202401.csv").write_text("user_id,birthdate")
-    folder = open_folder(sound_folder)
+    folder = open_folder(sound_folder, TABLES)
     check_structure(folder)
     assert folder.files["users"][0].stat().st_size == 17
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kopitiam.client.upload as module
+from catalog_tables import TABLES
 from kopitiam.client.calls import Calls
 from kopitiam.client.chunks import Chunk
 from kopitiam.client.folder import open_folder
@@ -22,7 +23,6 @@ from kopitiam.client.upload import Sending, upload
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import OpenRun
 from kopitiam.contracts.errors import BadRows, InputError, RunOver, ServiceError, Unavailable
-from kopitiam.contracts.tables import TABLES
 from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, TinyRun, serving
 from waiting import PATIENCE_SECONDS, eventually, stays
 
@@ -72,7 +72,7 @@ def write_sales(folder: Path, rows: list[str]) -> None:
 @pytest.fixture
 def send(calls: Calls, run: TinyRun, exports: Path) -> Callable[..., None]:
     def send(**options: object) -> None:
-        upload(calls, open_folder(exports), run.run, Sending(chunk_rows=CHUNK_ROWS, **options))  # type: ignore[arg-type]
+        upload(calls, open_folder(exports, TABLES), run.run, Sending(chunk_rows=CHUNK_ROWS, **options))  # type: ignore[arg-type]
 
     return send
 

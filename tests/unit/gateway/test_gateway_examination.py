@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV, PARQUET
-from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, TABLES
+from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.intake.blocks import read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
@@ -24,10 +25,17 @@ def order(tmp_path: Path) -> Order:
     body = tmp_path / "x.body"
     body.write_text(TEXT)
     parquet, rejected = str(tmp_path / "x.parquet"), str(tmp_path / "x.rejected")
-    return Order(str(body), CSV, "users", parquet, rejected, max_bytes=10_000, max_rows=100)
+    return ordered("users", body, parquet, rejected)
+
+
+def ordered(table: str, body: Path, parquet: str, rejected: str) -> Order:
+    columns = TABLES[table].schema.names
+    return Order(str(body), CSV, table, columns, parquet, rejected, max_bytes=10_000, max_rows=100)
 
 
 def altered(order: Order, **changes: object) -> Order:
+    if table := changes.get("table"):
+        changes["columns"] = TABLES[str(table)].schema.names
     return Order(**(vars(order) | changes))
 
 

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from catalog_tables import TABLES
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.tables import AT_REST, STORES, TRANSACTIONS, Column, Kind
+from kopitiam.contracts.tables import AT_REST, Column, Kind
 from kopitiam.intake.blocks import BLOCK_BYTES, read_blocks, read_header
 from kopitiam.intake.cells import bad_cells, convert
 from kopitiam.intake.normal_form import NormalForm
+
+STORES = TABLES["stores"]
+TRANSACTIONS = TABLES["transactions"]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +81,11 @@ def judge_instant(text):
         return BAD
 
 
+def judge_boolean(text):
+    truth = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
+    return truth if truth is not None and text.isascii() else BAD
+
+
 def judge_date(text):
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return BAD
@@ -93,6 +102,7 @@ JUDGES = {
     Kind.MONEY: judge_money,
     Kind.INSTANT: judge_instant,
     Kind.DATE: judge_date,
+    Kind.BOOLEAN: judge_boolean,
 }
 
 
@@ -135,6 +145,7 @@ GOOD_CELLS = {
     Kind.MONEY: st.integers(-(10**18) + 1, 10**18 - 1).map(lambda units: str(Decimal(units).scaleb(-4))),
     Kind.INSTANT: st.datetimes(datetime(1, 1, 1)).map(lambda time: time.isoformat(" ", "seconds")),
     Kind.DATE: st.dates().map(str),
+    Kind.BOOLEAN: st.sampled_from(["True", "False", "true", "FALSE", "1", "0"]),
 }
 
 

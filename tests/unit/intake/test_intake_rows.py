@@ -5,10 +5,16 @@ from datetime import UTC, datetime
 
 import pytest
 
+from catalog_tables import TABLES
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.tables import MENU_ITEMS, STORES, TRANSACTION_ITEMS, TRANSACTIONS, USERS
 from kopitiam.intake.blocks import BLOCK_BYTES, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
+
+MENU_ITEMS = TABLES["menu_items"]
+STORES = TABLES["stores"]
+TRANSACTION_ITEMS = TABLES["transaction_items"]
+TRANSACTIONS = TABLES["transactions"]
+USERS = TABLES["users"]
 
 HEADER = "transaction_id,store_id,user_id,final_amount,created_at"
 GOOD = {

@@ -6,9 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kopitiam.contracts.tables import TABLES, TRANSACTIONS, USERS
+from catalog_tables import TABLES
 from kopitiam.landing.layout import KEYS, Home
 from kopitiam.landing.writer import encode
+
+TRANSACTIONS = TABLES["transactions"]
+USERS = TABLES["users"]
 
 
 def sales(count=1000):

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kopitiam.contracts.tables import TABLES
-from kopitiam.landing.chunks import flaw_of
+from catalog_tables import TABLES
+from kopitiam.landing.chunks import inspect
 from kopitiam.landing.writer import encode
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import Key
@@ -55,16 +55,16 @@ def test_no_kind_of_byte_can_be_flipped_unnoticed(tmp_path: Path, made) -> None:
     content = made(stores())
     landed, storage = hashlib.sha256(content).hexdigest(), LocalStorage(tmp_path)
     storage.replace(KEY, content)
-    assert flaw_of(storage, KEY, ROWS, landed) is None
+    assert inspect(storage, KEY, ROWS, landed).flaw is None
     for kind, place in places(content).items():
         damaged = bytearray(content)
         damaged[place] ^= 0x10
         storage.replace(KEY, bytes(damaged))
-        assert "damaged" in (flaw_of(storage, KEY, ROWS, landed) or ""), kind
+        assert "damaged" in (inspect(storage, KEY, ROWS, landed).flaw or ""), kind
 
 
 def test_rows_are_counted_where_an_earlier_version_registered_no_digest(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.replace(KEY, ours(stores()))
-    assert flaw_of(storage, KEY, ROWS, None) is None
-    assert flaw_of(storage, KEY, ROWS + 1, None) == f"has {ROWS} rows, {ROWS + 1} were registered"
+    assert inspect(storage, KEY, ROWS, None).flaw is None
+    assert inspect(storage, KEY, ROWS + 1, None).flaw == f"has {ROWS} rows, {ROWS + 1} were registered"

@@ -11,45 +11,44 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import builtin
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results import answers as answers_module
-from kopitiam.results.answers import AnswerSet, RawAnswers
+from kopitiam.results.answers import AnswerSet, ComputedAnswer
 from kopitiam.results.forms import PARQUET_KEY, covering, write_forms
 from kopitiam.results.summary import Coverage, RowCount, Summary
 
-PRODUCTS = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("year_month_created_at", pa.string()),
-        ("item_id", pa.int64()),
-        ("item_name", pa.string()),
-        ("figure", pa.int64()),
-        ("item_is_matched", pa.bool_()),
-    ]
-)
-TPV = pa.schema(
-    [
-        ("year_half_created_at", pa.string()),
-        ("store_id", pa.int64()),
-        ("store_name", pa.string()),
-        ("tpv", pa.int64()),
-        ("store_is_matched", pa.bool_()),
-    ]
-)
-CUSTOMERS = pa.schema(
-    [
-        ("store_id", pa.int64()),
-        ("store_name", pa.string()),
-        ("rank", pa.int32()),
-        ("user_id", pa.int64()),
-        ("birthdate", pa.date32()),
-        ("purchases", pa.int64()),
-        ("store_is_matched", pa.bool_()),
-        ("user_is_matched", pa.bool_()),
-    ]
-)
-SALES = pa.schema([("transaction_id", pa.string()), ("final_amount", pa.int64())])
-FILES = {f"results_query_{name}.{form}" for name in ANSWERS for form in ("csv", "json", "parquet")}
+MONTHLY = [("year_month_created_at", pa.string()), ("item_id", pa.int64()), ("item_name", pa.string())]
+MATCHED = [("item_is_matched", pa.bool_())]
+SCHEMAS = {  # as the pipeline leaves them, money in ten-thousandths
+    "1": pa.schema([("transaction_id", pa.string()), ("final_amount", pa.int64())]),
+    "2_1": pa.schema([*MONTHLY, ("sellings_qty", pa.int64()), *MATCHED]),
+    "2_2": pa.schema([*MONTHLY, ("profit_sum", pa.int64()), *MATCHED]),
+    "3": pa.schema(
+        [
+            ("year_half_created_at", pa.string()),
+            ("store_id", pa.int64()),
+            ("store_name", pa.string()),
+            ("tpv", pa.int64()),
+            ("store_is_matched", pa.bool_()),
+        ]
+    ),
+    "4": pa.schema(
+        [
+            ("store_id", pa.int64()),
+            ("store_name", pa.string()),
+            ("rank", pa.int32()),
+            ("user_id", pa.int64()),
+            ("birthdate", pa.date32()),
+            ("purchases", pa.int64()),
+            ("store_is_matched", pa.bool_()),
+            ("user_is_matched", pa.bool_()),
+        ]
+    ),
+}
+UNKNOWN_IDS = {"stores": pa.array([77]), "menu_items": pa.array([99]), "users": pa.array([7])}
+FILES = {f"results_query_{name}.{form}" for name in builtin() for form in ("csv", "json", "parquet")}
 
 
 def table(schema, rows):
@@ -63,48 +62,52 @@ def sales(tmp_path):
     paths = []
     for number, rows in enumerate(parts):
         paths.append(tmp_path / f"part-{number}.parquet")
-        pq.write_table(table(SALES, rows), paths[-1])
+        pq.write_table(table(SCHEMAS["1"], rows), paths[-1])
     return tuple(paths)
 
 
 @pytest.fixture
-def answers(sales):
-    products = [
-        ("profit_sum", "2024-02", 1, "Espresso", 705_000, True),
-        ("sellings_qty", "2024-02", 2, "Latte", 7, True),
-        ("sellings_qty", "2024-01", 99, "99", 5, False),
-        ("profit_sum", "2024-01", 99, "99", 1, False),
-    ]
-    tpv = [
-        ("2024-H2", 1, "North", 20_000, True),
-        ("2024-H1", 77, "77", 10_000, False),
-        ("2024-H1", 9, "North", 750_750, True),
-        ("2024-H1", 1, "North", 30_000, True),
-    ]
-    customers = [
-        (1, "North", 1, 8, date(1990, 1, 1), 9, True, True),
-        (1, "North", 2, 7, None, 8, True, False),
-        (9, "North", 1, 8, date(1990, 1, 1), 3, True, True),
-        (9, "North", 2, 5, date(1980, 2, 2), 2, True, True),
-        (77, "77", 1, 7, None, 4, False, False),
-        (77, "77", 2, 6, date(1970, 1, 1), 1, False, True),
-    ]
-    return AnswerSet(
-        RawAnswers(sales, table(PRODUCTS, products), table(TPV, tpv), table(CUSTOMERS, customers))
-    )
+def computed(sales):
+    made = {
+        "2_1": [("2024-02", 2, "Latte", 7, True), ("2024-01", 99, "99", 5, False)],
+        "2_2": [("2024-02", 1, "Espresso", 705_000, True), ("2024-01", 99, "99", 1, False)],
+        "3": [
+            ("2024-H2", 1, "North", 20_000, True),
+            ("2024-H1", 77, "77", 10_000, False),
+            ("2024-H1", 9, "North", 750_750, True),
+            ("2024-H1", 1, "North", 30_000, True),
+        ],
+        "4": [
+            (1, "North", 1, 8, date(1990, 1, 1), 9, True, True),
+            (1, "North", 2, 7, None, 8, True, False),
+            (9, "North", 1, 8, date(1990, 1, 1), 3, True, True),
+            (9, "North", 2, 5, date(1980, 2, 2), 2, True, True),
+            (77, "77", 1, 7, None, 4, False, False),
+            (77, "77", 2, 6, date(1970, 1, 1), 1, False, True),
+        ],
+    }
+    in_memory = {name: ComputedAnswer(table(SCHEMAS[name], rows)) for name, rows in made.items()}
+    return {"1": ComputedAnswer(files=sales), **in_memory}
+
+
+@pytest.fixture
+def answers(computed):
+    return AnswerSet(QuestionSet.of_catalog(), computed, UNKNOWN_IDS)
 
 
 @pytest.fixture
 def nothing(tmp_path):
-    pq.write_table(table(SALES, []), tmp_path / "none.parquet")
-    raw = (table(PRODUCTS, []), table(TPV, []), table(CUSTOMERS, []))
-    return AnswerSet(RawAnswers((tmp_path / "none.parquet",), *raw))
+    pq.write_table(table(SCHEMAS["1"], []), tmp_path / "none.parquet")
+    empty = {name: ComputedAnswer(table(schema, [])) for name, schema in SCHEMAS.items()}
+    return AnswerSet(
+        QuestionSet.of_catalog(), empty | {"1": ComputedAnswer(files=(tmp_path / "none.parquet",))}
+    )
 
 
 @pytest.fixture
 def summary():
     return Summary(
-        Questions(),
+        QuestionSet.of_catalog(),
         {"stores": RowCount(2, 0), "users": RowCount(5, 3)},
         {"stores": 1, "menu_items": 1, "users": 1},
         {"1": 5},
@@ -131,7 +134,7 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_products_are_parted_by_figure_and_ordered_by_month(answers):
+def test_products_are_ordered_by_month(answers):
     assert rows(answers, "2_1", "year_month_created_at", "item_name", "sellings_qty") == [
         ("2024-01", "99", 5),
         ("2024-02", "Latte", 7),
@@ -162,10 +165,17 @@ def test_customers_are_ordered_by_store_name_then_birthdate_with_the_unknown_fir
     ]
     columns = ("store_name", "birthdate", "user_id", "store_id")
     assert rows(answers, "4", *columns) == expected
-    customers = answers.raw.customers
+    customers = answers.computed["4"].table
     backwards = customers.take(list(reversed(range(customers.num_rows))))
-    turned = RawAnswers(answers.raw.large_sales, answers.raw.products, answers.raw.tpv, backwards)
-    assert rows(AnswerSet(turned), "4", *columns) == expected
+    turned = replace(answers, computed=answers.computed | {"4": ComputedAnswer(backwards)})
+    assert rows(turned, "4", *columns) == expected
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_some_columns_of_an_answer_are_read_alone(answers, name):
+    some = answers.schema(name).names[::-2]
+    read = [row for batch in answers.batches(name, some) for row in batch.to_pylist()]
+    assert [tuple(row.values()) for row in read] == rows(answers, name, *some)
 
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 65_536])
@@ -182,16 +192,16 @@ def test_large_sales_are_streamed_over_files_and_batches(answers, monkeypatch, b
 
 
 def test_rows_are_counted_in_each_answer(answers):
-    assert {name: answers.rows(name) for name in ANSWERS} == {"1": 5, "2_1": 2, "2_2": 2, "3": 4, "4": 6}
+    assert {name: answers.rows(name) for name in builtin()} == {"1": 5, "2_1": 2, "2_2": 2, "3": 4, "4": 6}
 
 
 def test_unmatched_ids_are_counted_once_each(answers):
     assert answers.unmatched() == {"stores": 1, "menu_items": 1, "users": 1}
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", builtin())
 def test_every_answer_has_the_columns_of_its_reference_file(answers, name):
-    assert set(ANSWERS[name].columns) <= set(answers.schema(name).names)
+    assert set(builtin()[name].shown) <= set(answers.schema(name).names)
     assert all(batch.schema.equals(answers.schema(name)) for batch in answers.batches(name))
 
 
@@ -200,7 +210,7 @@ def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, mo
     monkeypatch.setattr(answers_module, "BATCH_ROWS", batch_rows)
     write_forms(out, answers, summary)
     assert names(out) == FILES | {"summary.json"}
-    for name, answer in ANSWERS.items():
+    for name, answer in builtin().items():
         wanted = rows(answers, name, *answers.schema(name).names)
         said = json.loads((out / f"results_query_{name}.json").read_bytes(), parse_float=Decimal)
         assert said["columns"] == answers.schema(name).names
@@ -215,7 +225,7 @@ def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, mo
         assert [tuple(row.values()) for row in kept.to_pylist()] == wanted
         with (out / answer.csv_name).open(encoding="utf-8", newline="") as file:
             header, *lines = csv.reader(file)
-        assert tuple(header) == answer.columns
+        assert tuple(header) == answer.shown
         assert len(lines) == len(wanted)
 
 
@@ -232,8 +242,8 @@ def test_the_reference_csv_is_written_to_the_letter(out, answers, summary):
 def test_answers_without_rows_are_files_with_headers(out, nothing, summary):
     write_forms(out, nothing, summary)
     assert names(out) == FILES | {"summary.json"}
-    for name, answer in ANSWERS.items():
-        assert (out / answer.csv_name).read_text() == ",".join(answer.columns) + "\n"
+    for name, answer in builtin().items():
+        assert (out / answer.csv_name).read_text() == ",".join(answer.shown) + "\n"
         assert json.loads((out / f"results_query_{name}.json").read_bytes())["rows"] == []
         assert pq.read_table(out / f"results_query_{name}.parquet").num_rows == 0
     assert nothing.unmatched() == {"stores": 0, "menu_items": 0, "users": 0}
@@ -243,7 +253,7 @@ def test_the_summary_accounts_for_all_rows(out, answers, summary):
     write_forms(out, answers, summary)
     said = json.loads((out / "summary.json").read_bytes())
     assert said == {
-        "questions": Questions().to_dict(),
+        "questions": Parameters().to_dict(),
         "rows": {"read": 10, "used": 7, "rejected": 3},
         "tables": {
             "stores": {"read": 2, "used": 2, "rejected": 0},

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopitiam.contracts.money import to_text
-from kopitiam.results.text import csv_lines, json_lines, money_of_units, plain_text
+from kopitiam.results.answers import money_of_units
+from kopitiam.results.text import csv_lines, json_lines, plain_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text('a",\n ', max_size=6)
 UNITS = st.integers(-(2**63), 2**63 - 1)

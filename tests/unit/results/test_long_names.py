@@ -11,20 +11,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from drawn_charts import Chart
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS
-from kopitiam.results.answers import BATCH_ROWS
-from kopitiam.results.charts import CHARTS, chart_rows
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.answers import BATCH_ROWS, answer_schema
+from kopitiam.results.charts.drawing import Drawing, draw
+from kopitiam.results.charts.painter import Painter
+from kopitiam.results.forms import form_name
 from kopitiam.results.reading import AnswerFiles
-from made_answers import SCHEMAS, MadeAnswers
+from made_answers import MadeAnswers
 
 STORES = 10_000
+HALVES = ("2024-H1", "2024-H2", "2025-H1", "2025-H2")
 MOST_MEGABYTES = 180  # that a gateway grows by, for all of it
+ASKED = QuestionSet.of_catalog()
 SHOW_ALL = """
 import json, sys
 from pathlib import Path
-from kopitiam.contracts.questions import ANSWERS, Questions
 from kopitiam.gateway.paging import answer_page
-from kopitiam.results.charts import CHARTS, chart_rows
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.charts.painter import painting
+from kopitiam.results.charts.drawing import Drawing, draw
 from kopitiam.results.forms import form_name
 from kopitiam.results.reading import AnswerFiles
 from kopitiam.results.report import report
@@ -34,13 +41,16 @@ def peak():  # of this program; getrusage would tell that of the process that st
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
+asked = QuestionSet.of_catalog()
 folder = Path(sys.argv[1])
-answers, before = AnswerFiles.of(folder), peak()
-file = folder / form_name(ANSWERS["4"], "parquet")
+answers, before = AnswerFiles.of(folder, asked), peak()
+file = folder / form_name(asked.by_name["4"], "parquet")
 pages = [answer_page(file, 20_000, 1000, search).rows for search in ("", "x")]
-charts = {name: chart_rows(name, answers) for name in CHARTS}
-page = report(answers, Summary(Questions(), {}, {}, {}, 1.0))
-sizes = [len(page.encode()), len(json.dumps(charts)), *(len(json.dumps(rows)) for rows in pages)]
+with painting() as painter:
+    drawings = [draw(answers, question) for question in asked.questions]
+    charts = [painter.picture(each) for each in drawings if isinstance(each, Drawing)]
+    page = report(answers, Summary(asked, {}, {}, {}, 1.0), painter=painter)
+sizes = [len(page.encode()), max(map(len, charts)), *(len(json.dumps(rows)) for rows in pages)]
 print(json.dumps([sizes, peak() - before]))
 """
 
@@ -61,9 +71,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def of(value: object, count: int) -> pa.Array:
         return pa.array([value] * (STORES * count))
 
-    halves = pa.array([half for half in ("2024-H1", "2024-H2", "2025-H1", "2025-H2") for _ in range(STORES)])
+    halves = pa.array([half for half in HALVES for _ in range(STORES)])
+    amounts = pa.array([Decimal(store) for _ in HALVES for store in range(STORES)])
     made = {
-        "3": [halves, times(ids, 4), times(names, 4), of(Decimal(5), 4), of(True, 4)],
+        "3": [halves, times(ids, 4), times(names, 4), amounts, of(True, 4)],
         "4": [
             times(ids, 3),
             times(names, 3),
@@ -76,9 +87,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
     }
     for name, columns in made.items():
-        cells = [column.cast(kind) for column, kind in zip(columns, SCHEMAS[name].types, strict=True)]
-        rows = pa.Table.from_arrays(cells, schema=SCHEMAS[name])
-        file = folder / f"results_query_{name}.parquet"
+        schema = answer_schema(ASKED.by_name[name])
+        cells = [column.cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
+        rows = pa.Table.from_arrays(cells, schema=schema)
+        file = folder / form_name(ASKED.by_name[name], "parquet")
         pq.write_table(rows, file, row_group_size=BATCH_ROWS, compression="zstd")
     return folder
 
@@ -88,27 +100,47 @@ def test_report_charts_and_pages_stay_small_in_bytes_and_memory(folder: Path) ->
         [sys.executable, "-c", SHOW_ALL, str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (report, charts, page, found), megabytes = json.loads(done.stdout)
+    (report, chart, page, found), megabytes = json.loads(done.stdout)
     assert report < 3_000_000
-    assert charts < 1_000_000
+    assert chart < 1_000_000
     assert page < 2_000_000
     assert found < 2_000_000
     assert megabytes < MOST_MEGABYTES
 
 
-def test_stores_whose_names_begin_alike_are_told_apart(folder: Path) -> None:
+def test_the_largest_of_ten_thousand_stores_are_drawn_and_the_others_added_up(
+    folder: Path, painter: Painter
+) -> None:
+    answers = AnswerFiles.of(folder, ASKED)
+    drawing = draw(answers, ASKED.by_name["3"])
+    assert isinstance(drawing, Drawing)
+    chart = Chart(painter.picture(drawing))
+    named = {mark.told("store_name")[:5] for mark in chart.marks}
+    assert named == {f"{store:05d}" for store in range(STORES - 10, STORES)} | {"other"}
+    others = chart.mark(store_name="others", year_half_created_at="2024-H1").told("tpv")
+    assert others == f"RM {sum(range(STORES - 10)):,}.00"
+    assert "39,960 of 40,000 rows are added up as others." in chart.words
+
+
+def test_the_first_of_ten_thousand_stores_are_drawn_with_their_customers(
+    folder: Path, painter: Painter
+) -> None:
+    drawing = draw(AnswerFiles.of(folder, ASKED), ASKED.by_name["4"])
+    assert isinstance(drawing, Drawing)
+    chart = Chart(painter.picture(drawing))
+    assert {mark.told("store_name") for mark in chart.marks} == {name_of(store) for store in range(40)}
+    assert drawing.caption == ("The chart shows 120 of 30,000 rows: those of the first store_name.",)
+
+
+def test_stores_whose_names_begin_alike_are_told_apart(painter: Painter) -> None:
     common = "x" * 500
     answers = MadeAnswers(
-        {"3": [("2024-H1", store, f"{common}{store}", Decimal(1), True) for store in (1, 2)]}
+        {"3": [("2024-H1", store, f"{common}{store}", Decimal(store), True) for store in (1, 2)]}
     )
-    rows = chart_rows("q3", answers)
-    assert [row["store"] for row in rows] == [f"{'x' * 199}… (store {store})" for store in (1, 2)]
-    assert [row["store_name"] for row in rows] == [f"{common}1", f"{common}2"]
-
-
-def test_charts_show_the_first_stores_by_name(folder: Path) -> None:
-    answers = AnswerFiles.of(folder)
-    for name in ("q3", "q4"):
-        stores = {row["store_name"] for row in chart_rows(name, answers)}
-        assert stores == {name_of(store) for store in range(30)}
-    assert set(CHARTS) >= {"q3", "q4"}
+    drawing = draw(answers, ASKED.by_name["3"])
+    assert isinstance(drawing, Drawing)
+    words = [word for word in Chart(painter.picture(drawing)).words if word.startswith("x")]
+    assert [word.partition("…")[2] for word in words] == [
+        " (store_id 1) · RM 1.00",
+        " (store_id 2) · RM 2.00",
+    ]

@@ -6,24 +6,30 @@ from dataclasses import replace
 import pytest
 
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Rejected
+from kopitiam.questions.catalog import builtin
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.reading import AnswerFiles, read_rejected, read_summary
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from made_answers import small_answers
 
-SUMMARY = Summary(Questions(top=7), {"users": RowCount(5, 3)}, {"stores": 1}, {"1": 5}, 1.25)
+SUMMARY = Summary(
+    QuestionSet.of_catalog(Parameters(top=7)), {"users": RowCount(5, 3)}, {"stores": 1}, {"1": 5}, 1.25
+)
 HEADER = "table,file,line,reason,row"
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", builtin())
 def test_answers_are_read_back_as_they_are(tmp_path, name):
     made = small_answers()
-    read = AnswerFiles.of(made.write(tmp_path))
+    read = AnswerFiles.of(made.write(tmp_path), made.asked)
     assert read.schema(name).equals(made.schema(name))
     assert read.rows(name) == made.rows(name)
     rows = [row for batch in read.batches(name) for row in batch.to_pylist()]
     assert rows == [row for batch in made.batches(name) for row in batch.to_pylist()]
+    one = read.schema(name).names[-1]
+    assert [batch[0].to_pylist() for batch in read.batches(name, [one])] == [[row[one] for row in rows]]
 
 
 @pytest.mark.parametrize("more", [{}, {"coverage": Coverage(1, 2, None)}, {"fingerprint": "sha256:00"}])

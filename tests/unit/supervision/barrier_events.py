@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 
+from kopitiam.contracts.barriers import Snapshot
 from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import (
-    STAGES_OF_TABLE,
-    ByTable,
-    Volume,
-    expected_by_stage,
-    processed_by_stage,
-)
-from kopitiam.supervision.barrier import Snapshot
+from kopitiam.contracts.stages import ByTable, Volume, total_by_shard
+from kopitiam.questions.question_set import QuestionSet
 
 RUN = "0123456789abcdef"
-TABLES = tuple(STAGES_OF_TABLE)
+STAGES = QuestionSet.of_catalog().stages
+TABLES = tuple(STAGES.of_table)
 
 
 def small_run(**other: Mapping[int, Volume]) -> dict[str, Mapping[int, Volume]]:
@@ -37,7 +33,7 @@ def worker_end(stage: str, processed: int, rows: int, shard: int = 0) -> WorkerE
 def snapshot(
     expected: ByTable, processed: ByTable, pending: int = 0, state: RunState = RunState.SEALED
 ) -> Snapshot:
-    return Snapshot(RUN, state, expected, processed, pending)
+    return Snapshot(RUN, state, STAGES.of_table, expected, processed, pending)
 
 
 def ends_of(expected: ByTable, run: str = RUN) -> list[TableEnd]:
@@ -49,13 +45,14 @@ def ends_of(expected: ByTable, run: str = RUN) -> list[TableEnd]:
 
 def reports_of(expected: ByTable, processed: ByTable, run: str = RUN) -> list[WorkerStats | WorkerEnd]:
     """What the workers tell when this much is processed."""
-    due = expected_by_stage(expected)
     reports: list[WorkerStats | WorkerEnd] = []
-    for stage, shards in processed_by_stage(processed).items():
-        for shard, told in shards.items():
-            want = due.get(stage, {}).get(shard)
-            common = {"run": run, "stage": stage, "shard": shard, "processed": told.chunks, "rows": told.rows}
+    for stage in STAGES.before_barrier:
+        tables = STAGES.tables_of(stage)
+        due = total_by_shard(expected, tables) if all(table in expected for table in tables) else {}
+        for shard, done in total_by_shard(processed, tables).items():
+            want = due.get(shard)
+            common = {"run": run, "stage": stage, "shard": shard, "processed": done.chunks, "rows": done.rows}
             reports.append(WorkerStats(expected=want.chunks if want else None, **common))
-            if want and want.chunks == told.chunks:
+            if want and want.chunks == done.chunks:
                 reports.append(WorkerEnd(**common))
     return reports

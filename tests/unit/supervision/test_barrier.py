@@ -1,8 +1,9 @@
-"""The barrier by examples: when it opens, what fails a run, what is forgotten."""
+"""The barrier by examples: when the registry is asked, what it then decides, what is forgotten."""
 
 import pytest
 from barrier_events import (
     RUN,
+    STAGES,
     TABLES,
     end,
     ends_of,
@@ -13,19 +14,29 @@ from barrier_events import (
     worker_end,
 )
 
+from kopitiam.contracts.barriers import Snapshot
 from kopitiam.contracts.messages import Message, TableEnd, WorkerStats
 from kopitiam.contracts.runs import OVER, RunState
 from kopitiam.contracts.stages import Volume
-from kopitiam.supervision.barrier import Barriers, Decision, Event, FailRun, Forward, OpenBarrier
+from kopitiam.supervision.barrier import Barriers, Decision, Event, FailRun, Forward, Look, OpenBarrier
 
 EXPECTED = small_run()
 ENDS = ends_of(EXPECTED)
 REPORTS = reports_of(EXPECTED, EXPECTED)
 SHORT_OF_USERS = small_run(users={0: Volume()})
+NOT_OPEN_YET = snapshot({}, {}, state=RunState.OPEN)
+LAST = "check_users"
 
 
 def feed(barriers: Barriers, *events: Event) -> list[Decision]:
     return [decision for event in events for decision in barriers.handle(event)]
+
+
+def known() -> Barriers:
+    """Barriers that have seen the run, and know its stages."""
+    barriers = Barriers()
+    assert barriers.handle(NOT_OPEN_YET) == []
+    return barriers
 
 
 def failure(decisions: list[Decision]) -> str:
@@ -35,240 +46,118 @@ def failure(decisions: list[Decision]) -> str:
     return decision.reason
 
 
-# -- opening
+# -- when the registry is asked
 
 
-def test_the_barrier_opens_with_the_last_report() -> None:
-    barriers = Barriers()
-    last = stats("join_users", 1, 10, expected=1)
-    before = [report for report in REPORTS if report.stage != "join_users"]
+def test_the_registry_is_asked_with_the_last_report() -> None:
+    barriers = known()
+    before = [report for report in REPORTS if report.stage != LAST]
     assert feed(barriers, *ENDS, *before) == []
-    assert barriers.handle(last) == [OpenBarrier(RUN)]
+    assert barriers.handle(stats(LAST, 1, 10, expected=1)) == [Look(RUN)]
 
 
-def test_the_barrier_opens_with_the_last_end_if_that_comes_late() -> None:
-    barriers = Barriers()
+def test_the_registry_is_asked_with_the_last_end_if_that_comes_late() -> None:
+    barriers = known()
     assert feed(barriers, *REPORTS, *ENDS[:-1]) == []
-    assert barriers.handle(ENDS[-1]) == [OpenBarrier(RUN)]
+    assert barriers.handle(ENDS[-1]) == [Look(RUN)]
 
 
 def test_the_end_of_a_worker_is_as_good_as_its_statistics() -> None:
     ended = [report for report in REPORTS if not isinstance(report, WorkerStats)]
-    assert feed(Barriers(), *ENDS, *ended) == [OpenBarrier(RUN)]
+    assert feed(known(), *ENDS, *ended) == [Look(RUN)]
 
 
-def test_messages_open_a_barrier_once() -> None:
+def test_a_run_whose_stages_are_not_known_is_looked_at_with_its_first_end() -> None:
     barriers = Barriers()
-    assert feed(barriers, *ENDS, *REPORTS) == [OpenBarrier(RUN)]
-    assert feed(barriers, *ENDS, *REPORTS) == []
+    assert feed(barriers, *REPORTS) == []
+    assert barriers.handle(ENDS[0]) == [Look(RUN)]
+    assert feed(barriers, NOT_OPEN_YET, *ENDS[:-1]) == []
 
 
-def test_four_tables_are_not_enough() -> None:
-    four = {table: shards for table, shards in EXPECTED.items() if table != "users"}
-    assert feed(Barriers(), *ends_of(four), *reports_of(four, four)) == []
+def test_messages_ask_once_until_the_snapshot_comes() -> None:
+    barriers = known()
+    assert feed(barriers, *ENDS, *REPORTS, *ENDS, *REPORTS) == [Look(RUN)]
+    assert feed(barriers, snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
+    assert feed(barriers, worker_end(LAST, 1, 10)) == [Look(RUN)]
 
 
-def test_an_empty_run_opens_with_its_last_end() -> None:
+def test_all_tables_but_one_are_not_enough() -> None:
+    others = {table: shards for table, shards in EXPECTED.items() if table != "users"}
+    assert feed(known(), *ends_of(others), *reports_of(others, others)) == []
+
+
+def test_an_empty_run_is_looked_at_with_its_last_end() -> None:
     empty = {table: {0: Volume(), 1: Volume()} for table in TABLES}
     *first, last = ends_of(empty)
-    barriers = Barriers()
+    barriers = known()
     assert feed(barriers, *first) == []
-    assert barriers.handle(last) == [OpenBarrier(RUN)]
+    assert barriers.handle(last) == [Look(RUN)]
+    assert barriers.handle(snapshot(empty, {})) == [OpenBarrier(RUN)]
 
 
 def test_an_empty_shard_has_nothing_to_report() -> None:
     expected = small_run(users={0: Volume(1, 10), 1: Volume()})
     reports = [report for report in REPORTS if report.shard == 0]
-    assert feed(Barriers(), *ends_of(expected), *reports) == [OpenBarrier(RUN)]
+    assert feed(known(), *ends_of(expected), *reports) == [Look(RUN)]
 
 
 def test_a_chunk_without_rows_has_to_be_processed_too() -> None:
     expected = small_run(users={0: Volume(1, 0)})
-    others = [report for report in REPORTS if report.stage != "join_users"]
-    barriers = Barriers()
+    others = [report for report in REPORTS if report.stage != LAST]
+    barriers = known()
     assert feed(barriers, *ends_of(expected), *others) == []
-    assert barriers.handle(worker_end("join_users", 1, 0)) == [OpenBarrier(RUN)]
+    assert barriers.handle(worker_end(LAST, 1, 0)) == [Look(RUN)]
 
 
-def test_a_late_report_of_less_changes_nothing() -> None:
-    barriers = Barriers()
-    feed(barriers, *ENDS, worker_end("join_users", 1, 10), stats("join_users", 0, 0, expected=1))
-    others = [report for report in REPORTS if report.stage != "join_users"]
-    assert feed(barriers, *others) == [OpenBarrier(RUN)]
+def test_a_worker_that_reports_more_than_it_expects_is_looked_into_at_once() -> None:
+    barriers = known()
+    assert feed(barriers, *ENDS) == []
+    assert barriers.handle(stats("filter_year", 3, 30, expected=2)) == [Look(RUN)]
 
 
 def test_runs_do_not_mix() -> None:
-    barriers = Barriers()
-    feed(barriers, *ends_of(EXPECTED, "another0another0"), *REPORTS)
-    assert feed(barriers, *ENDS) == [OpenBarrier(RUN)]
+    barriers = known()
+    other = "another0another0"
+    assert feed(barriers, *ends_of(EXPECTED, other), *REPORTS) == [Look(other)]
+    assert feed(barriers, *ENDS) == [Look(RUN)]
 
 
-def test_stages_behind_the_barrier_are_not_its_business() -> None:
-    barriers = Barriers()
-    assert feed(barriers, worker_end("server_results", 1, 7), stats("sum_tpv", 3, 3)) == []
-    assert barriers.runs == ()
-
-
-# -- what fails a run
-
-
-def test_more_chunks_than_expected_fail_the_run_with_the_figures() -> None:
-    reason = failure(feed(Barriers(), *ENDS, stats("filter_year", 3, 30, expected=2)))
-    assert reason == (
-        "stage filter_year, shard 0: expected 2 chunks with 20 rows, processed 3 chunks with 30 rows"
-    )
-
-
-@pytest.mark.parametrize("rows", [9, 11])
-def test_all_chunks_with_other_rows_fail_the_run(rows: int) -> None:
-    reason = failure(feed(Barriers(), *ENDS, worker_end("join_users", 1, rows)))
-    assert reason == (
-        f"stage join_users, shard 0: expected 1 chunk with 10 rows, processed 1 chunk with {rows} rows"
-    )
-
-
-def test_a_worker_that_expects_something_else_fails_the_run() -> None:
-    reason = failure(feed(Barriers(), *ENDS, stats("filter_hour", 0, 0, expected=2)))
-    assert reason == (
-        "stage filter_hour, shard 0: expected 1 chunk with 10 rows, processed 0 chunks with 0 rows,"
-        " and it expects 2 chunks"
-    )
-
-
-def test_a_worker_that_ends_early_fails_the_run() -> None:
-    assert "it expects 1 chunk" in failure(feed(Barriers(), *ENDS, worker_end("filter_year", 1, 10)))
-
-
-def test_a_worker_that_changes_its_mind_fails_the_run_even_before_end() -> None:
-    told = [stats("filter_year", 1, 10, expected=2), stats("filter_year", 1, 10, expected=3)]
-    assert failure(feed(Barriers(), *told)) == (
-        "stage filter_year, shard 0: it expected 2 chunks, and then 3; processed 1 chunk with 10 rows"
-    )
-
-
-def test_what_came_before_end_is_judged_when_end_comes() -> None:
-    barriers = Barriers()
-    assert feed(barriers, stats("join_users", 2, 20)) == []
-    assert "processed 2 chunks with 20 rows" in failure(feed(barriers, end("users", (1, 10))))
-
-
-def test_reports_that_disagree_before_end_fail_the_run_in_any_order() -> None:
-    told = [stats("join_users", 1, 10), stats("join_users", 1, 8)]
-    for reports in (told, told[::-1]):
-        reason = failure(feed(Barriers(), *reports, end("users", (1, 10))))
-        assert reason.endswith("processed 1 chunk with 8 rows")
-
-
-def test_a_stage_is_judged_when_all_its_tables_have_had_end() -> None:
-    barriers = Barriers()
-    assert feed(barriers, stats("filter_year", 9, 90), end("transactions", (1, 10))) == []
-    assert "stage filter_year" in failure(feed(barriers, end("transaction_items", (1, 10))))
-
-
-@pytest.mark.parametrize(("stage", "shard"), [("join_users", 7), ("filter_moon", 0)])
-def test_work_that_end_knows_nothing_of_fails_the_run(stage: str, shard: int) -> None:
-    reason = failure(feed(Barriers(), *ENDS, stats(stage, 1, 10, shard)))
-    assert reason == (
-        f"stage {stage}, shard {shard}: expected 0 chunks with 0 rows, processed 1 chunk with 10 rows"
-    )
-
-
-def test_a_shard_that_end_knows_nothing_of_may_say_that_it_did_nothing() -> None:
-    assert feed(Barriers(), *ENDS, stats("join_users", 0, 0, 7, expected=0)) == []
-
-
-def test_the_end_of_an_unknown_table_fails_the_run() -> None:
-    assert failure(feed(Barriers(), end("vouchers", (1, 10)))) == (
-        "END came for table vouchers, which no stage takes"
-    )
-
-
-def test_two_ends_with_other_figures_fail_the_run() -> None:
-    assert failure(feed(Barriers(), end("users", (1, 10)), end("users", (1, 11)))) == (
-        "table users, shard 0: END told 1 chunk with 10 rows, and then 1 chunk with 11 rows"
-    )
-
-
-def test_a_run_fails_once_by_messages_and_again_by_every_snapshot_until_it_is_over() -> None:
-    barriers = Barriers()
-    over_count = stats("join_users", 2, 20)
-    failure(feed(barriers, *ENDS, over_count))
-    assert feed(barriers, over_count, *REPORTS) == []
-    twice = small_run(users={0: Volume(2, 20)})
-    for _ in range(2):
-        assert "processed 2 chunks with 20 rows" in failure([*barriers.handle(snapshot(EXPECTED, twice))])
-    assert barriers.handle(snapshot(EXPECTED, twice, state=RunState.FAILED)) == []
+def test_stages_behind_the_barrier_do_not_matter() -> None:
+    assert feed(known(), worker_end("server_results", 1, 7), stats("sum_tpv", 3, 3)) == []
 
 
 @pytest.mark.parametrize(
     "forged",
-    [
-        stats("join_users", 2, 20),
-        end("users", (9, 90)),
-        worker_end("join_users", 1, 11),
-        end("nothing", (1, 1)),
-    ],
+    [stats(LAST, 2, 20), end("users", (9, 90)), worker_end(LAST, 1, 11), end("nothing", (1, 1))],
     ids=str,
 )
 def test_what_a_forged_message_told_is_gone_with_the_next_snapshot(forged: Message) -> None:
     barriers = Barriers()
     feed(barriers, forged)
     assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
-    assert feed(barriers, worker_end("join_users", 1, 10)) == [OpenBarrier(RUN)]
+    assert feed(barriers, worker_end(LAST, 1, 10)) == [Look(RUN)]
+    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
 
 
-# -- snapshots
+# -- what the registry decides
 
 
 def test_a_snapshot_of_a_processed_run_opens_its_barrier_again_and_again() -> None:
     """It is still sealed, so that the decision before was not written."""
-    barriers = Barriers()
-    assert feed(barriers, *ENDS, *REPORTS) == [OpenBarrier(RUN)]
-    assert feed(barriers, *[snapshot(EXPECTED, EXPECTED)] * 2) == [OpenBarrier(RUN)] * 2
-    assert feed(barriers, *REPORTS) == []
+    assert feed(Barriers(), *[snapshot(EXPECTED, EXPECTED)] * 2) == [OpenBarrier(RUN)] * 2
 
 
 def test_a_snapshot_stands_for_all_messages_that_were_lost() -> None:
     barriers = Barriers()
     assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
-    assert barriers.handle(worker_end("join_users", 1, 10)) == [OpenBarrier(RUN)]
+    assert barriers.handle(worker_end(LAST, 1, 10)) == [Look(RUN)]
 
 
 def test_a_snapshot_of_an_open_run_opens_nothing() -> None:
     barriers = Barriers()
     partly = {"users": EXPECTED["users"]}
     assert barriers.handle(snapshot(partly, partly, state=RunState.OPEN)) == []
-    assert feed(barriers, *ENDS, *REPORTS) == [OpenBarrier(RUN)]
-
-
-def test_an_older_snapshot_takes_back_what_messages_told_until_the_next_one() -> None:
-    barriers = Barriers()
-    nothing = {table: {0: Volume()} for table in TABLES}
-    others = [report for report in REPORTS if report.stage != "join_users"]
-    feed(barriers, *ENDS, *others)
-    older = snapshot({"stores": EXPECTED["stores"]}, nothing, pending=5, state=RunState.OPEN)
-    assert barriers.handle(older) == []
-    assert barriers.handle(worker_end("join_users", 1, 10)) == []
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
-
-
-def test_a_snapshot_is_right_about_the_rows_of_as_many_chunks() -> None:
-    barriers = Barriers()
-    assert barriers.handle(stats("join_users", 1, 99)) == []
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
-
-
-def test_messages_do_not_open_what_a_snapshot_has_opened() -> None:
-    barriers = Barriers()
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
-    assert feed(barriers, *ENDS, *REPORTS) == []
-
-
-def test_messages_do_not_open_it_again_after_an_old_snapshot() -> None:
-    barriers = Barriers()
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED, state=RunState.FINAL)) == [Forward(RUN)]
-    assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
-    assert feed(barriers, *ENDS, *REPORTS) == []
+    assert feed(barriers, *ENDS, *REPORTS) == [Look(RUN)]
 
 
 def test_nothing_opens_while_a_chunk_is_pending_whatever_the_counters_say() -> None:
@@ -283,6 +172,16 @@ def test_a_missing_chunk_fails_the_run_with_table_and_shard() -> None:
     )
 
 
+@pytest.mark.parametrize("users", [Volume(2, 20), Volume(1, 9), Volume(1, 11)])
+def test_more_chunks_or_other_rows_than_expected_fail_the_run_with_the_figures(users: Volume) -> None:
+    wrong = small_run(users={0: users})
+    chunks = "1 chunk" if users.chunks == 1 else "2 chunks"
+    for _ in range(2):  # until it is over
+        assert failure(feed(Barriers(), snapshot(EXPECTED, wrong))) == (
+            f"table users, shard 0: expected 1 chunk with 10 rows, processed {chunks} with {users.rows} rows"
+        )
+
+
 def test_a_chunk_that_was_counted_in_another_table_fails_the_run() -> None:
     swapped = small_run(transactions={0: Volume(2, 20)}, transaction_items={0: Volume()})
     assert failure(feed(Barriers(), snapshot(EXPECTED, swapped, pending=1))) == (
@@ -291,66 +190,69 @@ def test_a_chunk_that_was_counted_in_another_table_fails_the_run() -> None:
 
 
 def test_a_sealed_run_without_an_end_fails() -> None:
-    four = {table: shards for table, shards in EXPECTED.items() if table != "users"}
-    assert failure(feed(Barriers(), snapshot(four, four))) == (
+    others = {table: shards for table, shards in EXPECTED.items() if table != "users"}
+    assert failure(feed(Barriers(), snapshot(others, others))) == (
         "the run is sealed, yet table users has had no END"
     )
 
 
-def test_an_unknown_table_in_the_registry_fails_the_run() -> None:
+def test_a_table_that_the_run_does_not_need_fails_it() -> None:
     odd = small_run(vouchers={0: Volume(1, 1)})
-    assert failure(feed(Barriers(), snapshot(EXPECTED, odd))) == "no stage takes table vouchers"
+    assert failure(feed(Barriers(), snapshot(EXPECTED, odd))) == "the run does not need table vouchers"
+
+
+def test_a_run_that_needs_one_table_waits_for_that_one_only() -> None:
+    stages = {"transactions": STAGES.of_table["transactions"]}
+    expected = {"transactions": {0: Volume(1, 10)}}
+    whole = Snapshot(RUN, RunState.SEALED, stages, expected, expected, 0)
+    barriers = Barriers()
+    assert barriers.handle(Snapshot(RUN, RunState.OPEN, stages, {}, {}, 0)) == []
+    reports = [report for report in REPORTS if report.stage in stages["transactions"]]
+    assert feed(barriers, *ends_of(expected), *reports) == [Look(RUN)]
+    assert barriers.handle(whole) == [OpenBarrier(RUN)]
 
 
 # -- after the barrier, and the end of memory
 
 
 def test_a_final_run_is_forwarded_and_nothing_else() -> None:
-    barriers = Barriers()
+    barriers = known()
     feed(barriers, *ENDS)
     final = snapshot(EXPECTED, SHORT_OF_USERS, state=RunState.FINAL)
     assert feed(barriers, final, final) == [Forward(RUN), Forward(RUN)]
-    assert feed(barriers, *REPORTS, stats("join_users", 5, 50)) == []
+    assert feed(barriers, *REPORTS, stats(LAST, 5, 50, expected=1)) == []
     assert barriers.runs == ()
 
 
 @pytest.mark.parametrize("state", OVER)
 def test_late_messages_do_not_bring_back_a_run_that_is_over(state: RunState) -> None:
-    barriers = Barriers()
+    barriers = known()
     feed(barriers, *ENDS)
     assert barriers.handle(snapshot(EXPECTED, EXPECTED, state=state)) == []
-    strange = [stats("filter_moon", 1, 1), end("vouchers", (1, 1)), stats("join_users", 9, 9, 9)]
+    strange = [stats("filter_moon", 1, 1), end("vouchers", (1, 1)), stats(LAST, 9, 9, 9)]
     assert feed(barriers, *ENDS, *REPORTS, *strange) == []
     assert barriers.runs == ()
 
 
 def test_only_the_last_runs_that_are_over_are_remembered() -> None:
-    barriers = Barriers(most_closed=2)
-    over = [snapshot({}, {}, state=RunState.DONE)]
-    over += [type(over[0])(f"run{i}", RunState.DONE, {}, {}, 0) for i in range(2)]
-    feed(barriers, *over)
-    assert feed(barriers, *ENDS, *REPORTS) == [OpenBarrier(RUN)]
+    barriers = Barriers(max_closed=2)
+    names = (RUN, "run1", "run2")
+    feed(barriers, *(Snapshot(name, RunState.DONE, {}, {}, {}, 0) for name in names))
+    assert feed(barriers, ENDS[0], end("users", (1, 1))) == [Look(RUN)]
 
 
 def test_runs_known_by_stray_messages_are_bounded() -> None:
-    barriers = Barriers(most_runs=3)
+    barriers = Barriers(max_runs=3)
     for i in range(10):
         barriers.handle(TableEnd(run=f"run{i}", table="users", shards={}))
     assert barriers.runs == ("run7", "run8", "run9")
 
 
 def test_a_run_that_is_still_heard_of_outlives_stray_ones() -> None:
-    barriers = Barriers(most_runs=2)
-    events = [*ENDS, *REPORTS]
+    barriers = Barriers(max_runs=2)
+    feed(barriers, NOT_OPEN_YET)
     decisions: list[Decision] = []
-    for i, event in enumerate(events):
-        decisions += feed(barriers, TableEnd(run=f"run{i}", table="users", shards={}), event)
-    assert decisions == [OpenBarrier(RUN)]
-
-
-def test_a_decision_is_remembered_when_its_figures_are_dropped() -> None:
-    barriers = Barriers(most_runs=1)
-    assert feed(barriers, *ENDS, *REPORTS) == [OpenBarrier(RUN)]
-    barriers.handle(TableEnd(run="stray", table="users", shards={}))
-    assert feed(barriers, *ENDS, *REPORTS) == []
-    assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
+    for i, event in enumerate([*ENDS, *REPORTS]):
+        stray = TableEnd(run=f"run{i}", table="users", shards={})
+        decisions += [each for each in feed(barriers, stray, event) if each.run == RUN]
+    assert decisions == [Look(RUN)]

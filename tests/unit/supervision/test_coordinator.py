@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from barrier_events import ends_of, reports_of
 
+from catalog_tables import TABLES
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.batches import Batch, Processed
 from kopitiam.contracts.errors import BusUnavailable, RegistryUnavailable, StaleEpoch
@@ -22,7 +23,6 @@ from kopitiam.contracts.messages import (
     progress_topic,
 )
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.tables import TABLES
 from kopitiam.registry import Fence, open_registry
 from kopitiam.supervision import coordinator
 from kopitiam.supervision.actions import Action, read_actions
@@ -166,7 +166,7 @@ def fleet(tmp_path):
     made.registry.close()
 
 
-def test_a_barrier_opens_on_the_last_message_without_a_look_at_the_registry(fleet):
+def test_a_barrier_opens_on_the_last_message_without_waiting_for_reconciliation(fleet):
     with fleet.led() as looks:
         run, other = fleet.upload(), fleet.upload(is_sealed=False)
         fleet.tell(run)
@@ -375,7 +375,7 @@ def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
 def test_what_nobody_expected_does_not_end_the_coordination(fleet, monkeypatch, caplog):
     run = fleet.upload()
     fleet.process()
-    views = fleet.registry.barrier_views
+    views = fleet.registry.snapshots
     looks: list[str] = []
 
     def stumble():
@@ -384,7 +384,7 @@ def test_what_nobody_expected_does_not_end_the_coordination(fleet, monkeypatch, 
             raise KeyError("what is this")
         return views()
 
-    monkeypatch.setattr(fleet.registry, "barrier_views", stumble)
+    monkeypatch.setattr(fleet.registry, "snapshots", stumble)
     monkeypatch.setattr(coordinator, "RECONCILE_SECONDS", 0.01)
     coordination = Coordination(fleet.registry, fleet.bus, fleet.fence)
     coordination.start()
@@ -432,7 +432,7 @@ def away(fleet, monkeypatch) -> Iterator[None]:
         raise RegistryUnavailable("gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(fleet.registry, "barrier_views", refuse)
+        broken.setattr(fleet.registry, "snapshots", refuse)
         yield
 
 
@@ -487,7 +487,7 @@ def test_a_run_is_ended_though_nobody_can_be_told(fleet, monkeypatch):
     assert [fleet.state(run) for run in (lost, ready)] == [RunState.ENDED, RunState.FINAL]
 
 
-@pytest.mark.parametrize("call", ["barrier_views", "open_barrier"])
+@pytest.mark.parametrize("call", ["snapshots", "open_barrier"])
 def test_a_registry_that_is_away_for_a_while_is_asked_again(fleet, monkeypatch, call):
     run = fleet.upload()
     fleet.process()

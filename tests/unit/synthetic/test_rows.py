@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.synthetic import generate
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.synthetic import Profile, generate
 
 Rows = list[dict[str, str]]
 
@@ -195,3 +196,11 @@ def test_each_store_has_favourite_customers_and_ties(dataset: Dataset) -> None:
         counts = sorted(customers.values(), reverse=True)
         assert counts[0] > counts[9]
         assert len(set(counts)) < len(counts)
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_every_table_has_the_columns_of_the_layout(tmp_path: Path, profile: Profile) -> None:
+    generate(tmp_path, 0.0001, seed=3, profile=profile)
+    for table in LAYOUT.values():
+        for path in (tmp_path / table.name).iterdir():
+            assert header(path) == ",".join(table.by_name)

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.verification import expected_answers
 from oracle import plain_answers
 
 
 def answer(shop, name, questions=None):
-    return expected_answers(shop.write(), questions or Questions())[name]
+    return expected_answers(shop.write(), questions or Parameters())[name]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def answer(shop, name, questions=None):
 )
 def test_years_and_hours_are_inclusive_to_the_second(shop, created_at, is_in):
     shop.sell(created_at=created_at)
-    answers = expected_answers(shop.write(), Questions())
+    answers = expected_answers(shop.write(), Parameters())
     assert bool(answers["1"]) is is_in
     assert bool(answers["3"]) is is_in
 
@@ -60,7 +60,7 @@ def test_parameters_other_than_the_defaults_are_obeyed(shop):
     shop.sell(transaction_id="early", created_at="2020-06-30 05:00:00", final_amount="10.5", user_id="2")
     shop.sell(transaction_id="late", created_at="2020-06-30 05:00:01", final_amount="10.5", user_id="2")
     shop.sell(transaction_id="small", created_at="2020-06-30 05:00:00", final_amount="10.4999", user_id="1")
-    asked = Questions(2020, 2020, "05:00:00", "05:00:00", "10.50", 1)
+    asked = Parameters(2020, 2020, "05:00:00", "05:00:00", "10.50", 1)
     answers = expected_answers(shop.write(), asked)
     assert answers["1"] == [("early", "10.5")]
     assert answers["3"] == [("2020-H1", "North", "20.9999")]
@@ -114,7 +114,7 @@ def test_ids_missing_from_their_table_show_in_place_of_the_name(shop):
     shop.sell(store_id="77", user_id="88")
     shop.sell(store_id="77", user_id="1")
     shop.sell_item(item_id="99")
-    answers = expected_answers(shop.write(), Questions())
+    answers = expected_answers(shop.write(), Parameters())
     assert answers["2_1"] == [("2024-03", "99", "1")]
     assert answers["2_2"] == [("2024-03", "99", "6.0")]
     assert answers["3"] == [("2024-H1", "77", "160.0")]
@@ -128,7 +128,7 @@ def test_an_id_listed_twice_counts_once_with_the_smallest_name_and_birthdate(sho
         shop.add("users", user_id="1", birthdate=born)
     shop.sell(user_id="1")
     shop.sell_item()
-    answers = expected_answers(shop.write(), Questions())
+    answers = expected_answers(shop.write(), Parameters())
     assert answers["2_1"] == [("2024-03", "Decaf", "1")]
     assert answers["3"] == [("2024-H1", "Annex", "80.0")]
     assert answers["4"] == [("Annex", "1985-05-05")]
@@ -156,5 +156,5 @@ def test_plain_python_agrees_on_random_data(shop, seed):
         )
         item, quantity = chance.choice("123"), str(chance.randint(-1, 4))
         shop.sell_item(item_id=item, quantity=quantity, subtotal=amount, created_at=instant())
-    questions = Questions(top=seed + 1)
+    questions = Parameters(top=seed + 1)
     assert expected_answers(shop.write(), questions) == plain_answers(shop.folder, questions)

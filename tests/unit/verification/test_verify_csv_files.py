@@ -3,7 +3,7 @@
 import pytest
 
 from kopitiam.contracts.errors import InputError
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.verification import expected_answers
 from kopitiam.verification.rows import RowCount, load_tables
 
@@ -28,13 +28,13 @@ def test_folders_may_be_numbered_and_tables_split_into_files_of_other_column_ord
         "created_at,extra,final_amount,user_id,store_id,transaction_id\n2024-04-01 10:00:00,?,99.5,,2,other\n"
     )
     folder.joinpath("4. transactions", "notes.csv").write_text("not,a\ntable,at all\n")
-    assert expected_answers(folder, Questions())["1"] == [("other", "99.5"), ("t", "80.0")]
+    assert expected_answers(folder, Parameters())["1"] == [("other", "99.5"), ("t", "80.0")]
 
 
 def test_folder_names_are_taken_literally(shop, tmp_path):
     shop.sell()
     odd = shop.write().rename(tmp_path / "it's [1]*?")
-    assert expected_answers(odd, Questions())["1"] == [("t", "80.0")]
+    assert expected_answers(odd, Parameters())["1"] == [("t", "80.0")]
 
 
 @pytest.mark.parametrize(
@@ -82,27 +82,27 @@ def test_quoted_newlines_that_look_like_rows_do_not_become_rows(shop):
 def test_files_that_are_no_table_are_refused_in_one_line(shop, content, complaint):
     folder = write_stores(shop, content)
     with pytest.raises(InputError, match=complaint) as refusal:
-        expected_answers(folder, Questions())
+        expected_answers(folder, Parameters())
     assert "\n" not in str(refusal.value)
 
 
 def test_a_missing_folder_or_table_is_refused(shop, tmp_path):
     with pytest.raises(InputError, match="nowhere: no such folder"):
-        expected_answers(tmp_path / "nowhere", Questions())
+        expected_answers(tmp_path / "nowhere", Parameters())
     folder = shop.write()
     folder.joinpath("users", "users.csv").rename(folder / "users" / "people.csv")
     with pytest.raises(InputError, match=r"no file users\.csv"):
-        expected_answers(folder, Questions())
+        expected_answers(folder, Parameters())
     folder.joinpath("users").rename(folder / "people")
     with pytest.raises(InputError, match="no folder users"):
-        expected_answers(folder, Questions())
+        expected_answers(folder, Parameters())
 
 
 def test_a_table_in_two_folders_is_refused(shop):
     folder = shop.write()
     folder.joinpath("5.users").mkdir()
     with pytest.raises(InputError, match="users is there twice"):
-        expected_answers(folder, Questions())
+        expected_answers(folder, Parameters())
 
 
 def test_texts_count_up_to_1024_characters_and_long_rows_can_be_read(shop):

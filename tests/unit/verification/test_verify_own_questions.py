@@ -1,5 +1,7 @@
 """Questions that anybody may write, answered by DuckDB as by plain Python, row by row."""
 
+import csv
+import json
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,210 +9,29 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from kopitiam.contracts.questions import Questions
+from any_questions import definitions, tables, write_tables
+from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin, read_json
 from kopitiam.questions.definitions import Question
-from kopitiam.questions.layout import LAYOUT
-from kopitiam.verification import expected_answers
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.verification import expected_answers, verify
 from question_oracle import Tables, expected_rows
-from unit.verification.conftest import write_csv
+from unit.verification.conftest import Shop
 
-ASKED = Questions(top=2)
+ASKED = Parameters(top=2)
 EXAMPLES = 500 if os.environ.get("KOPI_TEST_FULL") else 30
 quickly = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink tables of texts takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-INSTANTS = (
-    "2023-12-31 23:59:59",
-    "2024-01-01 00:00:00",
-    "2024-06-30 23:00:00",
-    "2024-07-01 06:00:00",
-    "2024-12-30 05:59:59",
-    "2025-01-01 23:00:01",
-    "2025-12-31 12:30:00",
-)
-AMOUNTS = ("0", "75", "-12.5", "75.075", "0.0001", "1000000.9999")
-
-
-def _table(columns: dict[str, st.SearchStrategy[str]], least: int = 0, most: int = 12) -> Any:
-    return st.lists(st.fixed_dictionaries(columns), min_size=least, max_size=most)
-
-
-_ids = st.sampled_from(["1", "2", "3"])
-_maybe_ids = st.sampled_from(["", "1.0", "2.0", "9.0"])
-_maybe_text = st.sampled_from(["", "Ipoh", "Kuala Lumpur", "Ümlaut", "'quoted'"])
-_dates = st.sampled_from(["", "1970-02-28", "2001-12-01"])
-_money = st.sampled_from(AMOUNTS)
-tables = st.fixed_dictionaries(
-    {
-        "transactions": _table(
-            {
-                "transaction_id": st.sampled_from(["a", "b", "c"]),
-                "store_id": _ids,
-                "payment_method_id": _ids,
-                "voucher_id": _maybe_ids,
-                "user_id": _maybe_ids,
-                "original_amount": _money,
-                "discount_applied": _money,
-                "final_amount": _money,
-                "created_at": st.sampled_from(INSTANTS),
-            },
-            most=25,
-        ),
-        "transaction_items": _table(
-            {
-                "transaction_id": st.sampled_from(["a", "b"]),
-                "item_id": _ids,
-                "quantity": st.sampled_from(["1", "2", "-3"]),
-                "unit_price": _money,
-                "subtotal": _money,
-                "created_at": st.sampled_from(INSTANTS),
-            },
-            most=25,
-        ),
-        "users": _table(
-            {
-                "user_id": _ids,
-                "gender": st.sampled_from(["", "female", "male"]),
-                "birthdate": _dates,
-                "registered_at": st.sampled_from(["", *INSTANTS]),
-            }
-        ),
-        "stores": _table(
-            {
-                "store_id": _ids,
-                "store_name": st.sampled_from(["North", "South", "Ünder"]),
-                "street": _maybe_text,
-                "postal_code": _maybe_text,
-                "city": _maybe_text,
-                "state": _maybe_text,
-                "latitude": st.sampled_from(["", "3.117134"]),
-                "longitude": st.sampled_from(["", "101.615027"]),
-            }
-        ),
-        "menu_items": _table(
-            {
-                "item_id": _ids,
-                "item_name": st.sampled_from(["Latte", "Espresso"]),
-                "category": _maybe_text,
-                "price": _money,
-                "is_seasonal": st.sampled_from(["", "True", "False"]),
-                "available_from": _dates,
-                "available_to": _dates,
-            }
-        ),
-        "payment_methods": _table(
-            {"method_id": _ids, "method_name": st.sampled_from(["Cash", "Card"]), "category": _maybe_text}
-        ),
-        "vouchers": _table(
-            {
-                "voucher_id": _ids,
-                "voucher_code": st.sampled_from(["TEN", "HALF"]),
-                "discount_type": _maybe_text,
-                "discount_value": _money,
-                "valid_from": _dates,
-                "valid_to": _dates,
-            }
-        ),
-    }
-)
-
-_CONDITIONS = {
-    "transactions": [
-        "@year", "@hour", "@amount", "final_amount > 10", "user_id is null", "not voucher_id is null",
-        "store_id in (1, 3)", "created_at >= '2024-07-01'", "original_amount - final_amount <> 0",
-        "hour(created_at) between 6 and 12 or dayofweek(created_at) = 1",
-        "case when user_id is null then final_amount > 1 else voucher_id is not null end",
-    ],
-    "transaction_items": [
-        "@year", "@hour", "quantity > 1", "subtotal = unit_price * quantity", "transaction_id <> 'a'",
-        "unit_price in (0, 75.075)",
-    ],
-}  # fmt: skip
-_KEYS = {
-    "transactions": [
-        "store_id", "user_id", "voucher_id", "year_month(created_at)", "year_half(created_at)",
-        "year_quarter(created_at)", "iso_week(created_at)", "date(created_at)", "hour(created_at)",
-        "dayofweek(created_at)", "stores.city", "stores.store_name", "users.gender", "users.birthdate",
-        "year_quarter(users.registered_at)", "month(users.birthdate)", "payment_methods.method_name",
-        "vouchers.voucher_code", "user_id is null", "final_amount", "minute(created_at)", "day(created_at)",
-        "case when final_amount > 50 then 'large' when final_amount < 0 then 'negative' end",
-        "transaction_id",
-    ],
-    "transaction_items": [
-        "item_id", "menu_items.category", "menu_items.is_seasonal", "menu_items.price", "year(created_at)",
-        "quarter(created_at)", "quantity * 2 + 1", "unit_price", "menu_items.available_from",
-    ],
-}  # fmt: skip
-_MEASURES = {
-    "transactions": [
-        "count(*)", "sum(final_amount)", "avg(final_amount)", "min(final_amount)", "max(created_at)",
-        "count(user_id)", "count(distinct user_id)", "count(distinct date(created_at))",
-        "sum(original_amount) - 2 * sum(discount_applied)",
-        "ratio(sum(case when user_id is null then 1 else 0 end), count(*))",
-        "ratio(sum(final_amount), sum(original_amount))", "ratio(count(*), sum(final_amount))",
-        "min(transaction_id)", "count(*) - count(voucher_id)", "max(year_month(created_at))",
-        "sum(case when voucher_id is not null then discount_applied end)",
-    ],
-    "transaction_items": [
-        "count(*)", "sum(quantity)", "sum(subtotal)", "avg(quantity)", "ratio(sum(subtotal), sum(quantity))",
-        "sum(quantity * unit_price)", "count(distinct transaction_id)", "sum(quantity) + sum(subtotal)",
-    ],
-}  # fmt: skip
-_ATTRIBUTES = {
-    "store_id": ["store_name", "city", "latitude"],
-    "user_id": ["birthdate", "gender", "registered_at"],
-    "voucher_id": ["voucher_code", "discount_value"],
-    "item_id": ["item_name", "category", "price", "is_seasonal"],
-}
-
-
-@st.composite
-def definitions(draw: st.DrawFn) -> dict[str, Any]:
-    fact = draw(st.sampled_from(["transactions", "transaction_items"]))
-
-    def some(choices: list[str], least: int, most: int) -> list[str]:
-        return draw(st.lists(st.sampled_from(choices), min_size=least, max_size=most, unique=True))
-
-    definition: dict[str, Any] = {
-        "name": "mine",
-        "title": "Mine",
-        "from": fact,
-        "where": some(_CONDITIONS[fact], 0, 3),
-    }
-    if draw(st.integers(0, 4)) == 0:
-        columns = some(list(LAYOUT[fact].by_name), 1, 4)
-        definition["columns"] = columns + some(
-            [a for c in columns for a in _ATTRIBUTES.get(c, ())] or columns, 0, 0
-        )
-        definition["order"] = draw(st.permutations(columns))[:2]
-        return definition
-    keys = {f"key_{n}": key for n, key in enumerate(some(_KEYS[fact], 1, 3))}
-    measures = {f"measure_{n}": measure for n, measure in enumerate(some(_MEASURES[fact], 1, 3))}
-    attributes = [a for key in keys.values() for a in _ATTRIBUTES.get(key, ())]
-    shown = [*keys, *measures, *(some(attributes, 0, 2) if attributes else [])]
-    definition |= {"by": keys, "measure": measures, "columns": draw(st.permutations(shown))}
-    definition["order"] = draw(st.permutations(shown))[: draw(st.integers(0, 2))]
-    if draw(st.booleans()):
-        definition["rank"] = {
-            "by": draw(st.sampled_from(list(measures))),
-            "within": some(list(keys), 0, len(keys)),
-            "top": draw(st.sampled_from([1, 2, "@top"])),
-            "order": draw(st.sampled_from(["asc", "desc"])),
-        }
-    return definition
 
 
 def by_duckdb(question: Question, content: Tables) -> list[tuple[str, ...]]:
     with TemporaryDirectory() as folder:
-        for table, rows in content.items():
-            header = list(LAYOUT[table].by_name)
-            cells = [[row[column] for column in header] for row in rows]
-            write_csv(Path(folder) / table / f"{table}.csv", [header, *cells])
+        write_tables(Path(folder), content)
         return expected_answers(Path(folder), ASKED, [question])[question.name]
 
 
@@ -229,3 +50,189 @@ def test_any_question_about_any_rows_is_answered_as_row_by_row(
 def test_the_four_are_answered_as_row_by_row(name: str, content: Tables) -> None:
     question = builtin()[name]
     assert by_duckdb(question, content) == expected_rows(question, content, ASKED)
+
+
+def grouped(**changes: Any) -> Question:
+    definition = {
+        "name": "mine",
+        "title": "Mine",
+        "from": "transactions",
+        "by": {"store_id": "store_id"},
+        "measure": {"revenue": "sum(final_amount)"},
+        "columns": ["store_name", "revenue"],
+    }
+    return read_json([definition | changes])[0]
+
+
+def answers(shop: Shop, question: Question) -> list[tuple[str, ...]]:
+    return expected_answers(shop.write(), Parameters(), [question])[question.name]
+
+
+@pytest.mark.parametrize(
+    "names", [("order", "select", "group"), ("position", "cells", "counts"), ("final_amount", "x", "groups")]
+)
+def test_names_may_be_words_of_sql(shop: Shop, names: tuple[str, str, str]) -> None:
+    key, other, measure = names
+    shop.sell(final_amount="1.5")
+    shop.sell(final_amount="2.5", store_id="2")
+    question = grouped(
+        by={key: "store_id", other: "hour(created_at)"},
+        measure={measure: "sum(final_amount)"},
+        rank={"by": measure, "within": [key], "top": 1},
+        columns=[measure, other, key, "store_name"],
+        order=[measure],
+    )
+    assert answers(shop, question) == [("1.5", "12", "1", "North"), ("2.5", "12", "2", "South")]
+
+
+def test_sums_beyond_64_bits_are_exact(shop: Shop) -> None:
+    for _ in range(20_000):
+        shop.sell(final_amount="99999999999999.9999")
+    assert answers(shop, grouped()) == [("North", "1999999999999999998.0")]
+    shop.sell(final_amount="0.0001")
+    assert answers(shop, grouped()) == [("North", "1999999999999999998.0001")]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "average"),
+    [
+        (
+            ["99999999999999.9999", "99999999999999.9999"],
+            "99999999999999.9999",
+        ),  # no float has them
+        (["90071992547409.9993", "90071992547409.9994"], "90071992547409.9994"),  # half up
+        (["-0.0001", "0", "0"], "0.0"),
+        (["-0.0001", "0"], "-0.0001"),
+        (["0.0001", "0"], "0.0001"),
+    ],
+)
+def test_averages_are_rounded_half_up_from_exact_sums(shop: Shop, amounts: list[str], average: str) -> None:
+    for amount in amounts:
+        shop.sell(final_amount=amount)
+    assert answers(shop, grouped(measure={"revenue": "avg(final_amount)"})) == [("North", average)]
+
+
+def test_products_and_counts_beyond_64_bits_are_exact(shop: Shop) -> None:
+    for _ in range(2):
+        shop.sell_item(quantity="99999999999999999", subtotal="99999999999999.9999")
+    question = grouped(
+        **{"from": "transaction_items"},
+        by={"item_id": "item_id"},
+        measure={"a": "sum(quantity * subtotal)", "b": "sum(quantity * 1000)", "c": "sum(quantity) * 1000"},
+        columns=["item_name", "a", "b", "c"],
+    )
+    product = 2 * 99999999999999999 * 999999999999999999
+    exact = f"{product // 10_000}.{product % 10_000:04}"
+    assert answers(shop, question) == [("Espresso", exact, *["199999999999999998000"] * 2)]
+
+
+def test_a_figure_beyond_all_digits_is_refused_in_one_line(shop: Shop) -> None:
+    for _ in range(20):
+        shop.sell_item(quantity="99999999999999999", subtotal="99999999999999.9999")
+    question = grouped(
+        **{"from": "transaction_items"},
+        by={"item_id": "item_id"},
+        measure={"a": "ratio(sum(quantity * subtotal), 1)"},
+        columns=["item_name", "a"],
+    )
+    with pytest.raises(InputError, match="question mine: cannot be checked: ") as refused:
+        answers(shop, question)
+    assert "\n" not in str(refused.value)
+
+
+SOLD = ["1", "2", "9"]
+
+
+@pytest.fixture
+def results(shop: Shop, tmp_path: Path) -> tuple[Path, Path]:
+    """Answers to an own question and a built-in one, with the summary that a run leaves beside them."""
+    for store in SOLD:
+        shop.sell(store_id=store, user_id="88")
+    shop.sell(created_at="never")
+    data = shop.write()
+    own = grouped(by={"store_id": "store_id", "gender": "users.gender"}, rank={"by": "revenue", "top": 2})
+    asked = QuestionSet.select(Parameters(), [own], ["mine", "3"])
+    folder = tmp_path / "results"
+    folder.mkdir()
+    expected = expected_answers(data, asked.parameters, asked.questions)
+    for question in asked.questions:
+        with (folder / question.csv_name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([question.shown, *expected[question.name]])
+    summary = {
+        "questions": asked.to_dict(),
+        "tables": {
+            "stores": {"read": 2, "used": 2, "rejected": 0},
+            "users": {"read": 2, "used": 2, "rejected": 0},
+            "transactions": {"read": 4, "used": 3, "rejected": 1},
+        },
+        "unmatched": {"stores": 1, "users": 1},
+        "answers": {"mine": 2, "3": 3},
+    }
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return data, folder
+
+
+def test_what_was_asked_is_taken_from_the_summary(results: tuple[Path, Path]) -> None:
+    report = verify(*results)
+    assert report.is_equal, report.differences
+    assert [check.file for check in report.answers] == ["results_mine.csv", "results_query_3.csv"]
+    assert len(report.accounting) == 3 * 3 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "difference"),
+    [
+        (("unmatched", "users"), 0, "ids not found in users: expected 1, found 0"),
+        (("answers", "mine"), 3, "rows of answer mine: expected 2, found 3"),
+        (("tables", "transactions", "rejected"), 0, "rows of transactions rejected: expected 1, found 0"),
+    ],
+)
+def test_a_wrong_figure_of_the_summary_is_a_difference(
+    results: tuple[Path, Path], path: tuple[str, ...], value: int, difference: str
+) -> None:
+    file = results[1] / "summary.json"
+    summary = json.loads(file.read_text())
+    place = summary
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file.write_text(json.dumps(summary))
+    assert verify(*results).differences == (f"summary.json: {difference}",)
+
+
+def test_a_wrong_cell_of_an_own_answer_is_a_difference(results: tuple[Path, Path]) -> None:
+    file = results[1] / "results_mine.csv"
+    file.write_text(file.read_text().replace("80.0", "80.5", 1))
+    [wrong, right] = verify(*results).answers
+    assert (wrong.name, wrong.is_equal, right.is_equal) == ("mine", False, True)
+
+
+def test_questions_that_are_given_stand_above_the_summary(results: tuple[Path, Path]) -> None:
+    report = verify(*results, questions=[builtin()["3"]])
+    assert [check.name for check in report.answers] == ["3"]
+    assert not verify(*results, questions=[grouped()]).is_equal
+
+
+def test_rows_that_the_run_rejected_count_for_no_question(shop: Shop, results: tuple[Path, Path]) -> None:
+    """A bad cell of a column that one question reads sets the row aside for all of them."""
+    shop.sell(user_id="bad")
+    shop.write()
+    file = results[1] / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["tables"]["transactions"] = {"read": 5, "used": 3, "rejected": 2}
+    file.write_text(json.dumps(summary))
+    report = verify(*results, questions=[builtin()["3"]])
+    assert report.is_equal, report.differences
+
+
+@pytest.mark.parametrize("definition", [{}, {"name": "mine"}, 3])
+def test_a_summary_with_a_flawed_definition_is_a_difference(
+    results: tuple[Path, Path], definition: Any
+) -> None:
+    file = results[1] / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["questions"]["definitions"] = [definition]
+    file.write_text(json.dumps(summary))
+    report = verify(*results)
+    assert not report.is_equal
+    assert [figure.name for figure in report.accounting] == ["summary.json"]

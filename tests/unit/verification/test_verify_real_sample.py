@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import builtin
 from kopitiam.verification import expected_answers
 from oracle import id_of, plain_answers, purchases_by_store, rows_of
 
@@ -15,11 +16,11 @@ TOP = 3
 
 @pytest.fixture
 def answers(real_sample: Path) -> dict[str, list[tuple[str, ...]]]:
-    return expected_answers(real_sample / "input", Questions())
+    return expected_answers(real_sample / "input", Parameters())
 
 
 def published(real_sample: Path, name: str) -> list[tuple[str, ...]]:
-    with (real_sample / "expected" / ANSWERS[name].csv_name).open(encoding="utf-8", newline="") as file:
+    with (real_sample / "expected" / builtin()[name].csv_name).open(encoding="utf-8", newline="") as file:
         return [tuple(row) for row in csv.reader(file)][1:]
 
 
@@ -44,4 +45,4 @@ def test_top_customers_ours_and_published_are_choices_among_the_same_ties(real_s
 
 
 def test_plain_python_gives_the_same_answers(real_sample, answers):
-    assert answers == plain_answers(real_sample / "input", Questions())
+    assert answers == plain_answers(real_sample / "input", Parameters())

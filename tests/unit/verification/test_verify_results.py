@@ -4,12 +4,17 @@ import csv
 import json
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from kopitiam.cli.app import app
+from kopitiam.cli.verify import verify as verify_command
 from kopitiam.contracts.errors import Difference, InputError
-from kopitiam.contracts.questions import ANSWERS, Questions
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import builtin
 from kopitiam.verification import expected_answers, verify
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(verify_command)
 
 
 @pytest.fixture
@@ -26,15 +31,16 @@ def data(shop):
 @pytest.fixture
 def results(data, tmp_path):
     folder = tmp_path / "results"
-    write_answers(folder, expected_answers(data, Questions()))
+    write_answers(folder, expected_answers(data, Parameters()))
     return folder
 
 
 def write_answers(folder, answers):
     folder.mkdir(exist_ok=True)
     for name, rows in answers.items():
-        with (folder / ANSWERS[name].csv_name).open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([ANSWERS[name].columns, *rows])
+        question = builtin()[name]
+        with (folder / question.csv_name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([question.shown, *rows])
 
 
 def replace(path, old, new):
@@ -47,7 +53,7 @@ def test_right_files_are_equal(data, results):
     report = verify(data, results)
     assert report.is_equal
     assert report.differences == ()
-    assert [check.name for check in report.answers] == list(ANSWERS)
+    assert [check.name for check in report.answers] == list(builtin())
     assert (report.answers[0].rows_expected, report.answers[0].rows_found) == (31, 31)
 
 
@@ -107,7 +113,7 @@ def test_names_with_commas_quotes_and_newlines_compare_equal(shop, tmp_path):
         shop.add("stores", store_id=store, store_name=name)
         shop.sell(store_id=store, user_id="1")
     data = shop.write()
-    write_answers(tmp_path / "results", expected_answers(data, Questions()))
+    write_answers(tmp_path / "results", expected_answers(data, Parameters()))
     assert verify(data, tmp_path / "results").is_equal
 
 
@@ -153,20 +159,20 @@ def test_a_wrong_number_of_unmatched_ids_is_a_difference(data, results, table):
 
 
 def test_the_questions_come_from_the_summary_unless_given(data, results):
-    asked = Questions(min_amount="100", top=1)
+    asked = Parameters(min_amount="100", top=1)
     write_answers(results, expected_answers(data, asked))
     assert not verify(data, results).is_equal
     assert verify(data, results, asked).is_equal
     summarize(results, questions=SUMMARY["questions"] | {"min_amount": "100", "top": 1}, unmatched={})
     assert verify(data, results).is_equal
-    assert not verify(data, results, Questions()).is_equal
+    assert not verify(data, results, Parameters()).is_equal
 
 
 def test_without_a_summary_the_settings_say_what_was_asked(data, results, tmp_path):
     config = tmp_path / "settings.toml"
     config.write_text("[questions]\nmin_amount = '100'\ntop = 1\n")
-    command = ["verify", str(data), str(results), "--config", str(config)]
-    write_answers(results, expected_answers(data, Questions(min_amount="100", top=1)))
+    command = [str(data), str(results), "--config", str(config)]
+    write_answers(results, expected_answers(data, Parameters(min_amount="100", top=1)))
     assert CliRunner().invoke(app, command).exit_code == 0
     summarize(results, unmatched={})
     assert isinstance(CliRunner().invoke(app, command).exception, Difference)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kopitiam.contracts.questions import Questions
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.verification import expected_answers
 from kopitiam.verification.rows import RowCount, load_tables
 
@@ -137,11 +137,11 @@ def test_rows_with_too_few_or_too_many_fields_are_rejected_once_each(shop):
 def test_amounts_in_every_spelling_keep_their_value(shop):
     for sale, amount in (("a", "00100."), ("b", "+76.50"), ("c", "75.0001000"), ("d", " +120\t")):
         shop.sell(transaction_id=sale, final_amount=amount)
-    rows = expected_answers(shop.write(), Questions())["1"]
+    rows = expected_answers(shop.write(), Parameters())["1"]
     assert rows == [("a", "100.0"), ("b", "76.5"), ("c", "75.0001"), ("d", "120.0")]
 
 
 def test_quantities_in_every_spelling_keep_their_value(shop):
     for quantity in ("+10", "-3.0", " 2.\t"):
         shop.sell_item(quantity=quantity)
-    assert expected_answers(shop.write(), Questions())["2_1"] == [("2024-03", "Espresso", "9")]
+    assert expected_answers(shop.write(), Parameters())["2_1"] == [("2024-03", "Espresso", "9")]

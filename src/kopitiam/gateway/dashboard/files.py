@@ -5,13 +5,13 @@ import gzip
 import hashlib
 import mimetypes
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from kopitiam import results
+from kopitiam.results.charts.colours import NAMES, class_rules, colour
 
 STATIC = Path(__file__).with_name("static")
-CHARTS = Path(results.__file__).parent / "charts"
 INDEX = "index.html"
+CHART_COLOURS = "charts.css"
 _STAMP = b"{{stamp}}"
 _KINDS = {".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml"}
 _WORTH_COMPRESSING = 512
@@ -29,31 +29,34 @@ class PageFile:
 def stamp() -> str:
     """Changes with any of the files, so that a browser may keep what it has under an old one for ever."""
     whole = hashlib.sha256()
-    for path in _paths().values():
-        whole.update(path.read_bytes())
+    for content in _contents().values():
+        whole.update(content)
     return whole.hexdigest()[:12]
 
 
 @functools.cache
 def page_file(name: str) -> PageFile | None:
     """Only names that are in the package are files; nothing becomes a path."""
-    path = _paths().get(name)
-    if path is None:
+    content = _contents().get(name)
+    if content is None:
         return None
-    content = path.read_bytes()
     if name == INDEX:
         content = content.replace(_STAMP, stamp().encode())
-    kind = _KINDS.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    suffix = PurePosixPath(name).suffix
+    kind = _KINDS.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     compressed = gzip.compress(content, mtime=0) if len(content) > _WORTH_COMPRESSING else None
     return PageFile(content, compressed, kind, f'"{hashlib.sha256(content).hexdigest()[:20]}"')
 
 
 @functools.cache
-def _paths() -> dict[str, Path]:
-    own = {str(path.relative_to(STATIC)): path for path in sorted(STATIC.rglob("*")) if path.is_file()}
-    vendored = {
-        f"charts/{path.relative_to(CHARTS)}": path
-        for path in sorted(CHARTS.rglob("*"))
-        if path.suffix in {".js", ".json"}
+def _contents() -> dict[str, bytes]:
+    paths = {str(path.relative_to(STATIC)): path for path in sorted(STATIC.rglob("*")) if path.is_file()}
+    return {name: path.read_bytes() for name, path in paths.items()} | {
+        CHART_COLOURS: _chart_colours().encode()
     }
-    return own | vendored
+
+
+def _chart_colours() -> str:
+    """The colours of charts, by day and by night."""
+    pairs = " ".join(f"--chart-{name}: light-dark({colour(name)}, {colour(name, 'dark')});" for name in NAMES)
+    return f":root {{ {pairs} }}\n{class_rules('.chart')}\n"

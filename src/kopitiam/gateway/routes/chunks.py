@@ -27,7 +27,7 @@ from kopitiam.contracts.errors import RunOver
 from kopitiam.contracts.runs import Run, RunState, Span
 from kopitiam.gateway.announcements import tell_end
 from kopitiam.gateway.bodies import receive
-from kopitiam.gateway.context import AccountDep, Gateway, GatewayDep, RunDep, TablePath
+from kopitiam.gateway.context import AccountDep, Gateway, GatewayDep, RunDep, TableDep
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Ended
@@ -51,7 +51,7 @@ _MOST_NUMBERS = 1000  # spelled out one by one; as spans, there are all
 )
 async def put_chunk(
     run: RunDep,
-    table: TablePath,
+    table: TableDep,
     number: Annotated[Number, Path()],
     request: Request,
     gateway: GatewayDep,
@@ -82,26 +82,26 @@ async def put_chunk(
 
 
 @router.get("/chunks")
-def durable_chunks(run: RunDep, table: TablePath, gateway: GatewayDep) -> DurableChunks:
+def durable_chunks(run: RunDep, table: TableDep, gateway: GatewayDep) -> DurableChunks:
     """What is durable, and need not be sent again."""
     chunks = [
-        StoredChunk(table=table, number=c.number, rows=c.rows, rejected=c.rejected, digest=c.digest)
-        for c in gateway.registry.chunks(run.run, table)
+        StoredChunk(table=table.name, number=c.number, rows=c.rows, rejected=c.rejected, digest=c.digest)
+        for c in gateway.registry.chunks(run.run, table.name)
     ]
-    return DurableChunks(table=table, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
+    return DurableChunks(table=table.name, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
 
 
 @router.post("/end", responses=refusals(408, 409, 410, 413, 415))
-def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> Sealed:
+def end_table(run: RunDep, table: TableDep, end: End, gateway: GatewayDep) -> Sealed:
     """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing:
     all of it as spans of numbers, and the first thousand as `missing_numbers`."""
     crash_point("table.ending")
-    ended = gateway.registry.end_table(run.run, table, end.chunks, end.rows, end.rejected)
+    ended = gateway.registry.end_table(run.run, table.name, end.chunks, end.rows, end.rejected)
     if not ended.sealed:
-        raise _incomplete(table, ended)
+        raise _incomplete(table.name, ended)
     crash_point("table.sealed")
-    tell_end(gateway, run.run, table)
-    return Sealed(table=table, state=gateway.registry.get_run(run.run).state.value)
+    tell_end(gateway, run.run, table.name)
+    return Sealed(table=table.name, state=gateway.registry.get_run(run.run).state.value)
 
 
 @router.put(
@@ -113,7 +113,7 @@ def end_table(run: RunDep, table: TablePath, end: End, gateway: GatewayDep) -> S
 )
 async def put_rejected(
     run: RunDep,
-    table: TablePath,
+    table: TableDep,
     request: Request,
     gateway: GatewayDep,
     *,
@@ -134,7 +134,7 @@ async def put_rejected(
             body = await receive(request, path, MOST_REJECTED_BYTES, pace)
             if body.media_type != CSV:
                 raise Refusal(415, "media_type", f"want {CSV}")
-            place = KEYS.rejected(run.run) / f"{table}-client-{part:05d}.csv"
+            place = KEYS.rejected(run.run) / f"{table.name}-client-{part:05d}.csv"
             await run_in_threadpool(_keep_rejected, gateway, place, parts, path.read_bytes())
         finally:
             path.unlink(missing_ok=True)

@@ -1,19 +1,26 @@
-"""Answers, in their three forms and as a report, and the rows that were set aside."""
+"""The answers of a run: their index, files, charts and report, and the rows that were set aside."""
 
+import base64
+import contextlib
 import functools
+import gzip
+import hashlib
 import io
 import itertools
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Literal
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.background import BackgroundTask
 
-from kopitiam.contracts.api import ATTEMPT_HEADER, CSV, PARQUET
-from kopitiam.contracts.questions import ANSWERS
+from kopitiam.contracts.api import ATTEMPT_HEADER, CSV, PARQUET, AnswerIndex
 from kopitiam.contracts.runs import Run
+from kopitiam.gateway.answer_index import answer_view
 from kopitiam.gateway.answers import (
     answer_files,
     are_provisional,
@@ -29,19 +36,29 @@ from kopitiam.gateway.answers import (
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.landing.layout import KEYS
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.charts.painter import ImageForm
+from kopitiam.results.charts.picture import MEDIA_TYPE as SVG
+from kopitiam.results.charts.picture import STYLE, standalone
 from kopitiam.results.forms import SUMMARY_FILE, covering, form_name
 from kopitiam.results.reading import read_rejected, read_summary
 from kopitiam.results.report import EXAMPLES, content_policy, report
+from kopitiam.results.summary import Summary
 from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
+WORKBOOK_FILE = "results.xlsx"
 _REFUSALS = refusals(409, 410)
 _PIECE_BYTES = 1 << 20
 _PAGE_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-_MEDIA_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
+_FILE_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
+_IMAGE_TYPES: dict[str, str] = {"svg": SVG, "png": "image/png", "pdf": "application/pdf"}
+_XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+_PICTURE_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; sandbox"
 
-AnswerName = Literal["1", "2_1", "2_2", "3", "4"]
-Form = Literal["csv", "json", "parquet"]
+Form = Literal["csv", "json", "parquet", "svg", "png", "pdf"]
 Provisional = Annotated[bool, Query(description="Before the run is done: answers to what has come so far.")]
 Attempt = Annotated[
     str | None,
@@ -52,6 +69,46 @@ Attempt = Annotated[
 ]
 
 
+def _question(run: RunDep, answer: Annotated[str, Path(description="A question of the run.")]) -> Question:
+    """A name is no part of a path before it was found among the questions of the run."""
+    asked = QuestionSet.from_dict(run.questions)
+    if answer not in asked.by_name:
+        names = list(asked.by_name)
+        message = f"question {answer[:60]!r}: this run answers {', '.join(names)}"
+        raise Refusal(404, "not_found", message, questions=names)
+    return asked.by_name[answer]
+
+
+QuestionDep = Annotated[Question, Depends(_question)]
+
+
+def _contents(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {media_type: {} for media_type in media_types}}, **_REFUSALS}
+
+
+@router.get("/results", responses=_REFUSALS)
+def get_index(
+    run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
+) -> AnswerIndex:
+    """The answers of the run: what was asked, rows, columns, and what the charts show and leave out."""
+
+    def index(folder: Key) -> AnswerIndex:
+        summary = summary_now(gateway, run, folder)
+        answers = answer_files(gateway, run, folder)
+        views = [
+            answer_view(question, answers, gateway.pictures.drawing(folder, answers, question))
+            for question in answers.asked.questions
+        ]
+        return AnswerIndex(
+            answers=views,
+            summary=summary,
+            provisional=are_provisional(run, folder),
+            attempt=attempt_of(folder),
+        )
+
+    return read_answers(gateway, run, index, fresh_provisional if provisional else None, attempt)
+
+
 @router.get("/results/summary.json", response_class=FileResponse, responses=_REFUSALS)
 def get_summary(
     run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
@@ -60,58 +117,84 @@ def get_summary(
     if not provisional:
         return _file(gateway, run, SUMMARY_FILE, "json", attempt)
 
-    def told(folder: Key) -> Response:
-        said = json.dumps(summary_now(gateway, run, folder), indent=2) + "\n"
-        return Response(said, media_type=_MEDIA_TYPES["json"], headers=_headers(folder, SUMMARY_FILE))
+    def current(folder: Key) -> Response:
+        text = json.dumps(summary_now(gateway, run, folder), indent=2) + "\n"
+        return Response(text, media_type=_FILE_TYPES["json"], headers=_headers(folder, SUMMARY_FILE))
 
-    return read_answers(gateway, run, told, fresh_provisional, attempt)
+    return read_answers(gateway, run, current, fresh_provisional, attempt)
 
 
-@router.get(
-    "/results/report.html",
-    response_class=Response,
-    responses={200: {"content": {"text/html": {}}}, **_REFUSALS},
-)
+@router.get("/results/report.html", response_class=Response, responses=_contents("text/html"))
 def get_report(
     run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
 ) -> Response:
     """The report: all answers, charts and the account of rows on one page that loads nothing else."""
 
-    def page_of(folder: Key) -> Response:
-        with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
-            summary = read_summary(file.read())
-        if summary.coverage is not None:
-            summary = replace(summary, coverage=coverage_now(gateway, run, summary.coverage))
+    def page(folder: Key) -> Response:
+        summary = _summary(gateway, run, folder)
         rejected = read_rejected(rejected_lines(gateway, run), EXAMPLES)
-        page = report(answer_files(gateway, run, folder), summary, run.label, rejected)
+        answers = answer_files(gateway, run, folder)
+        text = report(answers, summary, run.label, rejected, gateway.pictures.painter)
         policy = {"Content-Security-Policy": content_policy(), ATTEMPT_HEADER: attempt_of(folder)}
-        return HTMLResponse(page, headers=policy | _PAGE_HEADERS)
+        return HTMLResponse(text, headers=policy | _PAGE_HEADERS)
 
-    return read_answers(gateway, run, page_of, fresh_provisional if provisional else None, attempt)
+    return read_answers(gateway, run, page, fresh_provisional if provisional else None, attempt)
 
 
-@router.get("/results/{answer}.{form}", response_class=FileResponse, responses=_REFUSALS)
+@router.get(f"/results/{WORKBOOK_FILE}", response_class=Response, responses=_contents(_XLSX))
+def get_workbook(
+    run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
+) -> Response:
+    """All answers as a workbook, with a sheet for each."""
+    from kopitiam.results.workbook import write_workbook  # noqa: PLC0415 - needed by few
+
+    def workbook(folder: Key) -> Response:
+        summary, answers = _summary(gateway, run, folder), answer_files(gateway, run, folder)
+        with tempfile.NamedTemporaryFile(dir=gateway.incoming, suffix=".xlsx", delete=False) as file:
+            path = FilePath(file.name)
+        remove = functools.partial(path.unlink, missing_ok=True)
+        with contextlib.ExitStack() as undo:
+            undo.callback(remove)
+            write_workbook(path, answers, summary)
+            undo.pop_all()
+        headers = _headers(folder, WORKBOOK_FILE)
+        return FileResponse(path, media_type=_XLSX, headers=headers, background=BackgroundTask(remove))
+
+    return read_answers(gateway, run, workbook, fresh_provisional if provisional else None, attempt)
+
+
+@router.get(
+    "/results/{answer}.{form}",
+    response_class=Response,
+    responses=_contents(*_FILE_TYPES.values(), *_IMAGE_TYPES.values()),
+)
 def get_answer(
     run: RunDep,
-    answer: AnswerName,
+    question: QuestionDep,
     form: Form,
     gateway: GatewayDep,
+    request: Request,
     *,
     provisional: Provisional = False,
     attempt: Attempt = None,
 ) -> Response:
-    """One answer: 1, 2_1, 2_2, 3 or 4, as csv, json or parquet.
+    """One answer as csv, json or parquet, or its chart as svg, png or pdf.
 
-    A provisional answer says in its JSON how many rows it covers of those that have come.
+    A provisional answer says in its JSON how many rows it covers of those that have come. An answer without a
+    chart is refused with 404 `no_chart` and the reason.
     """
-    name = form_name(ANSWERS[answer], form)
+    if form in _IMAGE_TYPES:
+        image = functools.partial(_image, gateway, run, question, form)
+        response = read_answers(gateway, run, image, fresh_provisional if provisional else None, attempt)
+        return _compressed(request, response) if form == "svg" else response
+    name = form_name(question, form)
     if not provisional:
         return _file(gateway, run, name, form, attempt)
     opened = functools.partial(_opened, gateway, run, name, form)
     return read_answers(gateway, run, opened, fresh_provisional, attempt)
 
 
-@router.get("/rejected.csv", response_class=Response, responses={200: {"content": {CSV: {}}}, **_REFUSALS})
+@router.get("/rejected.csv", response_class=Response, responses=_contents(CSV))
 def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
     """All rows that were set aside, by the client or here, with file, line and reason."""
     files = gateway.storage.find(f"{KEYS.rejected(run.run)}/*.csv")
@@ -126,17 +209,53 @@ def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
     return StreamingResponse(lines(), media_type=CSV)
 
 
+def _summary(gateway: Gateway, run: Run, folder: Key) -> Summary:
+    with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
+        summary = read_summary(file.read())
+    if summary.coverage is None:
+        return summary
+    return replace(summary, coverage=coverage_now(gateway, run, summary.coverage))
+
+
+def _image(gateway: Gateway, run: Run, question: Question, form: Form, folder: Key) -> Response:
+    """Kept pictures are not given for answers that have been removed."""
+    _require_there(gateway, folder / form_name(question, "parquet"))
+    picture = gateway.pictures.picture(folder, answer_files(gateway, run, folder), question)
+    headers = _headers(folder, form_name(question, form)) | _PAGE_HEADERS
+    if form == "svg":
+        policy = {"Content-Security-Policy": _PICTURE_POLICY}
+        return Response(standalone(picture), media_type=SVG, headers=headers | policy)
+    as_image: ImageForm = "png" if form == "png" else "pdf"
+    content = gateway.pictures.painter.image(picture, as_image)
+    return Response(content, media_type=_IMAGE_TYPES[form], headers=headers)
+
+
+def _compressed(request: Request, response: Response) -> Response:
+    """A picture as text is a sixth as long when compressed."""
+    headers = dict(response.headers) | {"Vary": "Accept-Encoding"}
+    content = bytes(response.body)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        content = gzip.compress(content, compresslevel=6, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    headers["content-length"] = str(len(content))
+    return Response(content, headers=headers)
+
+
 def _file(gateway: Gateway, run: Run, name: str, form: str, attempt: str | None) -> Response:
     def as_it_lies(folder: Key) -> Response:
         key = folder / name
-        if not gateway.storage.find(str(key)):
-            raise FileNotFoundError(key)
+        _require_there(gateway, key)
         require_sound(gateway, run, key)
         if (path := gateway.storage.path(key)) is not None:
-            return FileResponse(path, media_type=_MEDIA_TYPES[form], headers=_headers(folder, name))
+            return FileResponse(path, media_type=_FILE_TYPES[form], headers=_headers(folder, name))
         return _opened(gateway, run, name, form, folder)
 
     return read_answers(gateway, run, as_it_lies, attempt=attempt)
+
+
+def _require_there(gateway: Gateway, key: Key) -> None:
+    if not gateway.storage.find(str(key)):
+        raise FileNotFoundError(key)
 
 
 def _opened(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> Response:
@@ -156,7 +275,7 @@ def _opened(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> Re
                 yield piece
 
     headers = _headers(folder, name) | {"Content-Length": str(size)}
-    return StreamingResponse(pieces(), media_type=_MEDIA_TYPES[form], headers=headers)
+    return StreamingResponse(pieces(), media_type=_FILE_TYPES[form], headers=headers)
 
 
 def _headers(folder: Key, name: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.announcements import force_end
 from kopitiam.gateway.context import CallerDep, Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
+from kopitiam.gateway.routes.questions import asked_questions
 from kopitiam.gateway.status import run_status
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -30,11 +31,10 @@ _REFUSALS = refusals(408, 409, 413, 415)
 def open_run(
     gateway: GatewayDep, caller: CallerDep, response: Response, wanted: OpenRun = _DEFAULTS
 ) -> RunStatus:
-    """Open a run. The same idempotency key gives the same run again (200). Nothing need be said."""
+    """Open a run. The same idempotency key gives the same run again (200). All fields are optional."""
     settings = gateway.settings
-    questions = wanted.questions.above(settings.questions.ask())
     opened = gateway.registry.open_run(
-        questions.to_dict(),
+        asked_questions(wanted.questions, settings.questions).to_dict(),
         wanted.label,
         caller.owner,
         idempotency_key=wanted.idempotency_key,

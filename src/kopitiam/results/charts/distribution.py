@@ -1,8 +1,13 @@
-"""Q1 in figures: it may have a row for every sale of years, so that only its shape is shown."""
+"""How the figures of a column are spread: exact, in bounded memory, however many rows there are.
 
+The column is read several times: once for the sum and the bounds, then until the median is found, then for
+the bins. Figures are whole units: ten-thousandths of money and ratios, or counts as they are.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,21 +15,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopitiam.contracts.money import DIGITS, UNITS, to_text
-from kopitiam.results.reading import Answers
+from kopitiam.contracts.money import UNITS, to_text
+from kopitiam.contracts.tables import Kind
+from kopitiam.results.answers import Answers
 
 MOST_BINS = 20
 LARGEST = 10
-_IN_SHAPE = 0.99  # of the rows decide the width of the bins; the few beyond share the last one
+_IN_SHAPE = 99  # percent of the rows decide the width of the bins; the few beyond share the last one
 _STEPS = (1, 2, 5)
-_PLAIN_WIDTH = UNITS  # of the one bin that equal amounts have
+_BUCKETS = 4_096
+_MOST_IN_INT64 = 2**62  # the difference of two such figures is still a 64-bit integer
 
-Counts = npt.NDArray[np.int64]
+Units = npt.NDArray[Any]  # of 64-bit integers; of Python's where the column may have larger ones
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Bin:
-    """From `first` to below `beyond`, both in units of money; an open one has all from `first` on."""
+    """From `first` to below `beyond`, both in units; an open one has all from `first` on."""
 
     first: int
     beyond: int
@@ -34,85 +42,147 @@ class Bin:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Amounts as plain text, exact; None where there is no row."""
+    """Figures as plain text, exact; None where there is no row with a figure."""
 
+    column: str
+    kind: Kind
     count: int
+    missing: int  # rows without a figure
     total: str
     least: str | None
     median: str | None
     largest: str | None
     bins: tuple[Bin, ...]
-    largest_rows: tuple[tuple[str, str], ...]  # transaction_id and amount
+    largest_rows: tuple[Row, ...]
 
 
-def distribution(answers: Answers) -> Distribution:
-    counted: list[pa.Table] = []
-    largest = answers.schema("1").empty_table()
-    for batch in answers.batches("1"):
-        counted.append(_counted(batch["final_amount"]))
-        largest = _largest(pa.concat_tables([largest, pa.Table.from_batches([batch])]))
-    amounts, counts = _merged(counted)
-    rows = tuple((row["transaction_id"], f"{row['final_amount']:f}") for row in largest.to_pylist())
-    if not len(amounts):
-        return Distribution(0, "0.0", None, None, None, (), rows)
-    upto = np.cumsum(counts)
-    count = int(upto[-1])
-    total = sum(a * c for a, c in zip(_ints(amounts), _ints(counts), strict=True))
-    middle = amounts[np.searchsorted(upto, (count + 1) // 2)]
-    bins = tuple(_bins(amounts, counts, amounts[np.searchsorted(upto, _IN_SHAPE * count)]))
-    least, median, most = (to_text(int(amount)) for amount in (amounts[0], middle, amounts[-1]))
-    return Distribution(count, to_text(total), least, median, most, bins, rows)
+def units_text(kind: Kind, units: int) -> str:
+    return str(units) if kind is Kind.COUNT else to_text(units)
 
 
-def _counted(amounts: pa.Array) -> pa.Table:
-    found = pc.value_counts(amounts)
-    in_units = pc.multiply(found.field("values"), pa.scalar(Decimal(UNITS), pa.decimal128(5, 0)))
-    return pa.table(
-        {
-            "amount": in_units.cast(pa.decimal128(DIGITS + 6, 0)).cast(pa.int64()),
-            "count": found.field("counts"),
-        }
+@dataclass
+class _Bounds:
+    count: int = 0
+    missing: int = 0
+    total: int = 0
+    least: int = 0
+    largest: int = 0
+
+    def add(self, units: Units, missing: int) -> None:
+        self.missing += missing
+        if len(units):
+            least, largest = int(units.min()), int(units.max())
+            self.least = min(self.least, least) if self.count else least
+            self.largest = max(self.largest, largest) if self.count else largest
+            self.count += len(units)
+            self.total += sum(map(int, units)) if units.dtype == object else _sum(units)
+
+
+def distribution(answers: Answers, name: str, column: str) -> Distribution:
+    """Of a column of counts, money or ratios."""
+    question = answers.asked.by_name[name]
+    kind = question.columns_by_name[column].kind
+    bounds, largest = _Bounds(), answers.schema(name).empty_table()
+    order = [(column, "descending"), *((each, "ascending") for each in question.sort_columns)]
+    for batch in answers.batches(name):
+        bounds.add(_units(batch[column]), batch[column].null_count)
+        largest = _first(pa.concat_tables([largest, pa.Table.from_batches([batch])]), order)
+    rows = tuple(row for row in largest.to_pylist() if row[column] is not None)
+    if not bounds.count:
+        return Distribution(column, kind, 0, bounds.missing, units_text(kind, 0), None, None, None, (), rows)
+    is_large = max(-bounds.least, bounds.largest) >= _MOST_IN_INT64
+    read = partial(_columns, answers, name, column, is_large)
+    shape = -(-bounds.count * _IN_SHAPE // 100)
+    median, end = (_at_place(read, bounds, place) for place in ((bounds.count + 1) // 2, shape))
+    text = partial(units_text, kind)
+    return Distribution(
+        column,
+        kind,
+        bounds.count,
+        bounds.missing,
+        text(bounds.total),
+        text(bounds.least),
+        text(median),
+        text(bounds.largest),
+        tuple(_bins(read, bounds, end, 1 if kind is Kind.COUNT else UNITS)),
+        rows,
     )
 
 
-def _merged(counted: list[pa.Table]) -> tuple[Counts, Counts]:
-    """Distinct amounts, ascending, and how often each is there."""
-    if not counted:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    table = pa.concat_tables(counted).group_by("amount").aggregate([("count", "sum")]).sort_by("amount")
-    return table["amount"].to_numpy(), table["count_sum"].to_numpy()
+def _columns(answers: Answers, name: str, column: str, is_large: bool) -> Iterator[Units]:
+    for batch in answers.batches(name, [column]):
+        yield _units(batch[column], is_large)
 
 
-def _largest(rows: pa.Table) -> pa.Table:
-    order: list[Any] = [("final_amount", "descending"), ("transaction_id", "ascending")]
-    return rows.take(pc.select_k_unstable(rows, LARGEST, order))
+def _units(column: pa.Array, is_large: bool = False) -> Units:
+    """The figures that are there, in units; as integers of Python if some are large."""
+    units = column.drop_null()
+    if pa.types.is_decimal(units.type):
+        whole = pa.decimal128(units.type.precision, 0)
+        units = pa.Array.from_buffers(whole, len(units), units.buffers(), units.null_count, units.offset)
+    ends = pc.min_max(units).as_py()
+    if is_large or any(end is not None and abs(end) >= _MOST_IN_INT64 for end in ends.values()):
+        return np.array([int(value) for value in units.to_pylist()], dtype=object)
+    integers: Units = units.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return integers
 
 
-def _bins(amounts: Counts, counts: Counts, shape_end: np.int64) -> Iterator[Bin]:
+def _sum(units: Units) -> int:
+    """Exact: halves of 32 bits do not overflow in a batch."""
+    return (int((units >> 32).sum()) << 32) + int((units & 0xFFFFFFFF).sum())
+
+
+def _first(rows: pa.Table, order: list[tuple[str, str]]) -> pa.Table:
+    return rows.take(pc.sort_indices(rows, order)[:LARGEST])
+
+
+def _at_place(read: Any, bounds: _Bounds, place: int) -> int:
+    """The figure at this place in ascending order. Each pass narrows it down to one bucket of thousands."""
+    low, high = bounds.least, bounds.largest
+    while low < high:
+        width = -(-(high - low + 1) // _BUCKETS)
+        counts: Counter[int] = Counter()
+        below = 0
+        for units in read():
+            below += int((units < low).sum())
+            counts.update(_counted((units[(units >= low) & (units <= high)] - low) // width))
+        for bucket in sorted(counts):
+            if below + counts[bucket] >= place:
+                break
+            below += counts[bucket]
+        low, high = low + bucket * width, min(high, low + (bucket + 1) * width - 1)
+    return low
+
+
+def _counted(numbers: Units) -> dict[int, int]:
+    values, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(map(int, values), map(int, counts), strict=True))
+
+
+def _bins(read: Any, bounds: _Bounds, shape_end: int, plain_width: int) -> Iterator[Bin]:
     """Of the least round width that gives no more than MOST_BINS."""
-    width, begin = _width(int(amounts[0]), int(shape_end))
-    last = (int(shape_end) - begin) // width
-    numbers = np.minimum((amounts - begin) // width, last)
-    found = np.zeros(last + 1, np.int64)
-    np.add.at(found, numbers, counts)
-    for number, count in enumerate(_ints(found)):
+    width, begin = round_width(bounds.least, shape_end, plain_width, MOST_BINS)
+    last = (shape_end - begin) // width
+    counts: Counter[int] = Counter()
+    for units in read():
+        counts.update(_counted(np.minimum((units - begin) // width, last)))
+    for number in range(last + 1):
         first = begin + number * width
-        is_open = number == last and int(amounts[-1]) >= first + width
-        yield Bin(first, first + width, count, is_open)
+        is_open = number == last and bounds.largest >= first + width
+        yield Bin(first, first + width, counts[number], is_open)
 
 
-def _width(least: int, most: int) -> tuple[int, int]:
-    """And where the first bin begins, at a multiple of it."""
+def round_width(least: int, most: int, plain: int, bins: int) -> tuple[int, int]:
+    """The least round width with which so many bins hold everything, and where the first one begins.
+
+    That is at a multiple of the width. Equal figures have one bin of the `plain` width.
+    """
     if least == most:
-        return _PLAIN_WIDTH, least - least % _PLAIN_WIDTH
+        return plain, least - least % plain
     scale = 1
     while True:
         for width in (step * scale for step in _STEPS):
             begin = least - least % width
-            if (most - begin) // width < MOST_BINS:
+            if (most - begin) // width < bins:
                 return width, begin
         scale *= 10
-
-
-def _ints(array: Counts) -> list[int]:
-    return [int(number) for number in array]

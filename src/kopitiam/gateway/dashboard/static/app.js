@@ -1,4 +1,4 @@
-// Which page is shown. An address is `#/`, `#/runs/<id>`, `#/upload` or `#/fleet`.
+// Which page is shown. An address is `#/`, `#/runs/<id>`, `#/upload`, `#/questions` or `#/fleet`.
 import { h } from "./dom.js";
 import { Refused } from "./gateway.js";
 import { title } from "./parts/title.js";
@@ -8,6 +8,7 @@ import { keepLeases } from "./upload/uploads.js";
 const PAGES = [
   [/^#\/runs\/([a-z0-9]{16,32})$/, () => import("./pages/run.js")],
   [/^#\/upload$/, () => import("./pages/upload.js")],
+  [/^#\/questions$/, () => import("./pages/questions.js")],
   [/^#\/fleet$/, () => import("./pages/fleet.js")],
   [/^(#\/?|#content)?$/, () => import("./pages/runs.js")],
 ];

@@ -3,32 +3,20 @@
 const COUNT = new Intl.NumberFormat("en-US");
 const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
-const MONTH = new Intl.DateTimeFormat("en-GB", { month: "short", year: "numeric", timeZone: "UTC" });
-const FIGURE_SPACE = "\u2007";
+export const FIGURE_SPACE = "\u2007";
 
 export const count = (number) => COUNT.format(number);
 export const short = (number) => SHORT.format(number);
 export const moment = (seconds) => MOMENT.format(new Date(seconds * 1000));
 
+/** `12055387` → `12,055,387`, whatever its length; decimals stay as they are. */
+export const grouped = (text) => text.replace(/^(-?\d+)/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
+
 /** `12055387.7600` → `RM 12,055,387.76`: at least two decimals, and never one digit fewer than there are. */
 export function money(text) {
   const [, sign, whole, decimals] = /^(-?)(\d+)(?:\.(\d*))?$/.exec(text) ?? [null, "", null, ""];
   if (whole === null) return text;
-  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
-  return `${sign ? "−" : ""}RM ${grouped}.${(decimals ?? "").replace(/0+$/, "").padEnd(2, "0")}`;
-}
-
-/** Amounts of one column, with blanks behind, so that their points stand below each other. */
-export function aligned(texts) {
-  const decimals = (text) => text.length - text.indexOf(".");
-  const most = Math.max(0, ...texts.map(decimals));
-  return texts.map((text) => text + FIGURE_SPACE.repeat(most - decimals(text)));
-}
-
-/** `2024-03` → `Mar 2024`. */
-export function month(text) {
-  const [year, number] = text.split("-").map(Number);
-  return MONTH.format(new Date(Date.UTC(year, number - 1)));
+  return `${sign ? "−" : ""}RM ${grouped(whole)}.${(decimals ?? "").replace(/0+$/, "").padEnd(2, "0")}`;
 }
 
 export function duration(seconds) {

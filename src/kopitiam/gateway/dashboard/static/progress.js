@@ -1,16 +1,7 @@
 // How far a run is, in one figure and in words, and how fast it gets on.
 import { count, duration } from "./format.js";
 
-export const TABLES = ["stores", "menu_items", "users", "transactions", "transaction_items"];
 export const OVER = ["done", "failed", "ended"];
-// A stage that one table feeds, and no other.
-const STAGE_OF_TABLE = {
-  stores: "join_stores_top",
-  menu_items: "join_items",
-  users: "join_users",
-  transactions: "agg_purchases",
-  transaction_items: "agg_products",
-};
 export const STATES = {
   open: "Uploading",
   sealed: "Processing",
@@ -23,15 +14,18 @@ export const STATES = {
 export const isOver = (status) => OVER.includes(status.state);
 
 export function figures(status) {
-  const tables = TABLES.map((table) => status.tables[table]);
+  const tables = Object.values(status.tables);
   const sum = (numbers) => numbers.reduce((whole, part) => whole + part, 0);
-  const shards = TABLES.flatMap((table) => Object.values(status.stages[STAGE_OF_TABLE[table]] ?? {}));
+  const isSealed = tables.every((table) => table.sealed);
   return {
     durable: sum(tables.map((table) => table.rows)),
     chunks: sum(tables.map((table) => table.chunks)),
-    expected: tables.every((table) => table.sealed) ? sum(tables.map((table) => table.expected_rows)) : null,
+    expected: isSealed ? sum(tables.map((table) => table.expected_chunks)) : null, // chunks
+    tables: tables.length,
     sealed: tables.filter((table) => table.sealed).length,
-    processed: sum(shards.map((shard) => shard.rows)),
+    isSealed,
+    processed: sum(tables.map((table) => table.processed)), // chunks
+    rowsDone: sum(tables.map(({ rows, chunks, processed }) => (chunks ? (rows * processed) / chunks : 0))), // about
   };
 }
 
@@ -48,8 +42,8 @@ export class Pace {
   #seen = [];
 
   look(status, now) {
-    const { durable, processed } = figures(status);
-    const rows = status.state === "open" ? durable : processed;
+    const { durable, rowsDone } = figures(status);
+    const rows = status.state === "open" ? durable : rowsDone;
     const last = this.#seen.at(-1);
     if (last && (last.state !== status.state || last.rows > rows)) this.#seen = [];
     this.#seen.push({ now, rows, state: status.state });
@@ -61,26 +55,26 @@ export class Pace {
     const first = this.#seen[0];
     const last = this.#seen.at(-1);
     if (last && last.now - first.now >= 1) return (last.rows - first.rows) / (last.now - first.now);
-    const { durable, processed } = figures(status);
+    const { durable, rowsDone } = figures(status);
     const elapsed = (status.finished_at ?? now) - status.created_at;
-    return elapsed > 0 ? (status.state === "open" ? durable : processed) / elapsed : 0;
+    return elapsed > 0 ? (status.state === "open" ? durable : rowsDone) / elapsed : 0;
   }
 }
 
 /** Seconds until all that is expected has been processed; null if nobody can tell. */
 export function timeLeft(status, rate) {
-  const { expected, processed } = figures(status);
-  if (isOver(status) || expected === null || rate <= 0) return null;
-  return (expected - processed) / rate;
+  const { durable, isSealed, rowsDone } = figures(status);
+  if (isOver(status) || !isSealed || rate <= 0) return null;
+  return (durable - rowsDone) / rate;
 }
 
 export function words(status) {
-  const { durable, expected, processed, sealed } = figures(status);
+  const { durable, expected, processed, sealed, tables } = figures(status);
   switch (status.state) {
     case "open":
-      return `${count(durable)} rows have come, ${sealed} of ${TABLES.length} tables complete`;
+      return `${count(durable)} rows have come, ${sealed} of ${tables} tables complete`;
     case "sealed":
-      return `${count(processed)} of ${count(expected)} rows processed`;
+      return `${count(processed)} of ${count(expected)} chunks processed, ${count(durable)} rows in all`;
     case "final":
       return "all rows processed, answers are being written";
     case "done":

@@ -23,8 +23,8 @@ export async function show(main, { id, signal }) {
   const path = dataPath();
   const tables = tablesOf();
   const aside = rejectedOf(id, signal);
-  const answers = answersOf(id, status.questions, signal);
-  const asked = card("What is asked", questionsOf(status.questions));
+  const answers = answersOf(id, signal);
+  const asked = card("What is asked", questionsOf(status.questions, signal));
   const side = h("div", { class: "halves" }, card("Tables", tables.element), asked);
   const way = card("The path of the data", path.element);
   looking.replaceWith(head.element, way, side, aside.element, answers.element);

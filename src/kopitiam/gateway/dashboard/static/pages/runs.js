@@ -147,7 +147,7 @@ function heading() {
 }
 
 function row(status) {
-  const link = h("a", { href: `#/runs/${status.run}` }, status.label || "Without a label");
+  const link = h("a", { href: `#/runs/${status.run}` }, h("bdi", {}, status.label || "Without a label"));
   const cell = (name, isFigure) => h("td", { class: isFigure ? `figure ${name}` : name, "data-title": name });
   const cells = {
     state: cell("State"),
@@ -173,7 +173,7 @@ function row(status) {
 
 function update(element, status, pace) {
   const { parts } = element;
-  const { durable, expected } = figures(status);
+  const { durable } = figures(status);
   const rate = isOver(status) ? null : pace.rate(status, now());
   const left = rate === null ? null : timeLeft(status, rate);
   if (parts.state.dataset.state !== status.state) {
@@ -183,7 +183,7 @@ function update(element, status, pace) {
   showShare(parts.meter, status.state, share(status));
   const done = share(status);
   say(parts.told, done === null || isOver(status) ? words(status) : percent(done));
-  say(parts.rows, count(expected ?? durable));
+  say(parts.rows, count(durable));
   say(parts.rate, rate ? short(rate) : "–");
   say(parts.left, left === null ? "–" : duration(left));
   say(parts.since, moment(status.created_at));
@@ -193,7 +193,7 @@ function nothing(view) {
   if (view.search || view.filter !== "All") return [h("p", {}, "No run is like that.")];
   return [
     h("h2", {}, "Nothing brewing yet"),
-    h("p", {}, "Drop a folder of CSV exports, and four questions about its sales are answered, exactly."),
+    h("p", {}, "Drop a folder of CSV exports, and questions about its sales are answered, exactly."),
     h("p", {}, h("a", { class: "button main", href: "#/upload" }, "Start with a folder")),
     h(
       "p",

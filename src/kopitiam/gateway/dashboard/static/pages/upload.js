@@ -1,17 +1,22 @@
-// A new upload: drop a folder, see what was recognized, ask, send. Or drop it again, and go on where it stopped.
+// A new upload: choose what to ask, drop a folder, see what was recognized, send. Or drop it again, and go on where
+// it stopped. Which tables are needed follows from what is asked.
 import { announce, fill, h } from "../dom.js";
 import { bytes, moment, plural } from "../format.js";
+import { nameOf } from "../parts/cells.js";
 import { card } from "../parts/marks.js";
 import { title } from "../parts/title.js";
+import { askedOf, choose, chosen, neededBy, offered } from "../questions.js";
 import { gateway, patiently } from "../session.js";
-import { dropped, picked, recognize } from "../upload/recognize.js";
-import { begin, boundsFor, interrupted } from "../upload/uploads.js";
+import { dropped, flawsIn, picked, recognize } from "../upload/recognize.js";
+import { begin, boundsFor, interrupted, tablesSent } from "../upload/uploads.js";
 
 export async function show(main, { about, signal }) {
   title(main, "New upload");
-  const found = h("div", { class: "found" });
   const before = h("div");
-  main.append(dropZone(take), before, found);
+  const found = h("div", { class: "found" });
+  main.append(dropZone(take, Object.keys(about.tables)), before, found);
+  const offering = offered(signal);
+  offering.catch(() => {}); // told where it is awaited
   let taken = 0;
 
   /** Of two folders that are let go one after the other, the last one counts. */
@@ -20,31 +25,58 @@ export async function show(main, { about, signal }) {
     const isOutdated = () => signal.aborted || mine !== taken;
     fill(found, h("p", { class: "soft" }, "Looking at the files…"));
     try {
-      const { tables, ignored, flaws } = await recognize(await files, about.tables);
-      if (isOutdated()) return;
-      fill(found, tablesCard(tables, ignored, about.tables), flaws.length ? flawsCard(flaws) : null);
-      if (!flaws.length) await offer(tables, isOutdated);
+      const [offer, waiting] = await Promise.all([offering, interrupted()]);
+      const names = [...Object.keys(neededBy(offer.questions)), ...waiting.flatMap(tablesSent)];
+      const { tables, ignored } = recognize(await files, [...new Set(names)]);
+      const open = await interrupted(tables);
+      if (!isOutdated()) await propose({ tables, ignored, open, ...offer }, isOutdated);
     } catch (error) {
       if (!isOutdated()) fill(found, flawsCard([error.message]));
     }
   }
 
-  async function offer(tables, isOutdated) {
-    announce("All five tables were recognized.");
-    const open = await interrupted(tables);
-    if (isOutdated()) return;
-    found.append(
-      ...open.map((upload) => resumeCard(upload, tables)),
-      askCard(about, tables, open.length > 0),
+  async function propose({ tables, ignored, open, questions, flaws: ownFlaws }, isOutdated) {
+    const names = chosen(questions);
+    const places = { tables: h("div"), flaws: h("div") };
+    const ask = askCard({ about, questions, names, ownFlaws, isSecond: open.length > 0, look, send });
+    fill(
+      found,
+      places.tables,
+      places.flaws,
+      open.map((upload) => resumeCard(upload, tables)),
+      ask.element,
     );
-    found.querySelector("button.main")?.focus();
+    const isSound = await look();
+    if (isSound && !isOutdated()) {
+      announce("All tables that are needed were recognized.");
+      found.querySelector("button.main:not([hidden])")?.focus();
+    }
+
+    /** Again whenever other questions are chosen: they need other tables. */
+    async function look() {
+      const needed = neededBy(questions.filter(({ name }) => names.has(name)));
+      const flaws = names.size ? await flawsIn(tables, needed) : ["No question is chosen."];
+      if (isOutdated()) return false;
+      const inOrder = [...new Set([...Object.keys(about.tables), ...Object.keys(needed)])];
+      fill(places.tables, tablesCard(tables, ignored, inOrder.filter((table) => table in needed)));
+      fill(places.flaws, flaws.length ? flawsCard(flaws) : null);
+      ask.allow(!flaws.length);
+      return !flaws.length;
+    }
+
+    /** The run tells which tables it wants, and in which order. */
+    function send({ run, label, tables: wanted }) {
+      const sent = Object.fromEntries(Object.keys(wanted).map((table) => [table, tables[table]]));
+      begin(run, label, sent, boundsFor(about));
+      location.hash = `#/runs/${run}`;
+    }
   }
 
   const waiting = await interrupted();
   if (waiting.length) fill(before, interruptedCard(waiting));
 }
 
-function dropZone(take) {
+function dropZone(take, tables) {
   const onpick = ({ target }) => {
     const chosen = [...target.files].map((file) => picked(file));
     target.value = ""; // or the same folder, once it is repaired, would be no change
@@ -69,11 +101,7 @@ function dropZone(take) {
     "div",
     { class: "drop" },
     h("p", { class: "big" }, "Drop the folder of CSV exports here"),
-    h(
-      "p",
-      { class: "soft" },
-      "transactions, transaction_items, users, stores and menu_items, each in its folder",
-    ),
+    h("p", { class: "soft" }, `${tables.join(", ")}, each in its folder; other questions may need others`),
     h(
       "p",
       { class: "buttons" },
@@ -93,9 +121,9 @@ function dropZone(take) {
   return zone;
 }
 
-function tablesCard(tables, ignored, wanted) {
+function tablesCard(tables, ignored, needed) {
   const line = (table) => {
-    const own = tables[table];
+    const own = tables[table] ?? [];
     const size = own.reduce((whole, { file }) => whole + file.size, 0);
     const names =
       own.length > 3
@@ -117,13 +145,15 @@ function tablesCard(tables, ignored, wanted) {
     {},
     h("caption", { class: "unseen" }, "Tables that were recognized"),
     h("thead", {}, h("tr", {}, heads)),
-    h("tbody", {}, Object.keys(wanted).map(line)),
+    h("tbody", {}, needed.map(line)),
   );
-  const note = ignored.length
+  const unused = Object.entries(tables).filter(([name]) => !needed.includes(name));
+  const others = [...ignored, ...unused.flatMap(([, own]) => own.map(({ path }) => path))];
+  const note = others.length
     ? h(
         "p",
         { class: "soft" },
-        `${plural(ignored.length, "other file")} not needed: ${ignored.slice(0, 4).join(", ")}${ignored.length > 4 ? " …" : ""}`,
+        `${plural(others.length, "other file")} not needed: ${others.slice(0, 4).join(", ")}${others.length > 4 ? " …" : ""}`,
       )
     : null;
   return card("What was recognized", h("div", { class: "scroll" }, table), note);
@@ -142,7 +172,7 @@ function flawsCard(flaws) {
   );
 }
 
-function askCard(about, tables, isSecond) {
+function askCard({ about, questions, names, ownFlaws, isSecond, look, send }) {
   const { years, hours, min_amount, top } = about.questions;
   const field = (id, label, value, attributes = {}) =>
     h("div", { class: "field" }, h("label", { for: id }, label), h("input", { id, value, ...attributes }));
@@ -159,10 +189,11 @@ function askCard(about, tables, isSecond) {
       maxlength: 200,
       placeholder: "For you to find it again, such as Penang, January",
     }),
+    questionsField(questions, names, ownFlaws, look),
     h(
       "details",
       {},
-      h("summary", {}, "What is asked"),
+      h("summary", {}, "Parameters"),
       h(
         "div",
         { class: "fields" },
@@ -171,43 +202,72 @@ function askCard(about, tables, isSecond) {
         field("opening", "Opens", hours[0], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
         field("closing", "Closes (still in)", hours[1], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
         field("least", "Least amount (RM)", min_amount, { inputmode: "decimal" }),
-        field("top", "Customers per store", top, { type: "number", min: 1, max: 100000 }),
+        field("top", "Places of a rank", top, { type: "number", min: 1, max: 100000 }),
       ),
     ),
     flaw,
     h("p", { class: "buttons" }, start),
   );
-  const key = [...crypto.getRandomValues(new Uint8Array(16))]
-    .map((byte) => byte.toString(16).padStart(2, "0"))
-    .join("");
+  let key = freshKey(); // an opening whose answer is lost opens no second run, unless something was changed
+  form.addEventListener("change", () => (key = freshKey()));
   const value = (id) => form.querySelector(`#${id}`).value.trim();
 
   async function open() {
     start.disabled = true;
-    const questions = {
+    const asked = {
       years: [Number(value("first-year")), Number(value("last-year"))],
       hours: [value("opening"), value("closing")],
       min_amount: value("least"),
       top: Number(value("top")),
+      ...askedOf(questions, names),
     };
     const label = value("label");
     try {
-      const body = { label, questions, idempotency_key: key }; // an opening whose answer is lost opens no second run
-      const { run } = await patiently(() => gateway.json("POST", "/runs", { body }));
-      begin(run, label, tables, boundsFor(about));
-      location.hash = `#/runs/${run}`;
+      const body = { label, questions: asked, idempotency_key: key };
+      send(await patiently(() => gateway.json("POST", "/runs", { body })));
     } catch (error) {
       fill(flaw, error.message);
       start.disabled = false;
     }
   }
 
-  return card(isSecond ? "Or start anew" : "Start", form);
+  return {
+    element: card(isSecond ? "Or start anew" : "Start", form),
+    allow: (isSound) => (start.hidden = !isSound),
+  };
 }
 
-function resumeCard({ run, label, bounds, at }, tables) {
+const freshKey = () =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+function questionsField(questions, names, ownFlaws, look) {
+  const box = ({ name, title: text, builtin }) => {
+    const id = `ask-${name}`;
+    const change = ({ target }) => {
+      if (target.checked) names.add(name);
+      else names.delete(name);
+      choose(names);
+      void look();
+    };
+    const input = h("input", { type: "checkbox", id, checked: names.has(name), onchange: change });
+    return h("li", {}, input, h("label", { for: id }, nameOf(text), builtin ? null : h("em", { class: "soft" }, " yours")));
+  };
+  return h(
+    "fieldset",
+    {},
+    h("legend", {}, "Questions"),
+    h("ul", { class: "choices" }, questions.map(box)),
+    ownFlaws.length
+      ? h("p", { class: "flaw" }, "Your own questions have a flaw: ", ownFlaws[0].message)
+      : null,
+    h("p", {}, h("a", { href: "#/questions" }, "Write your own questions")),
+  );
+}
+
+function resumeCard(upload, tables) {
+  const { run, label, bounds, at } = upload;
   const go = () => {
-    begin(run, label, tables, bounds);
+    begin(run, label, Object.fromEntries(tablesSent(upload).map((table) => [table, tables[table]])), bounds);
     location.hash = `#/runs/${run}`;
   };
   return card(
@@ -230,7 +290,7 @@ function interruptedCard(waiting) {
     h(
       "li",
       {},
-      h("a", { href: `#/runs/${run}` }, label || "Without a label"),
+      h("a", { href: `#/runs/${run}` }, h("bdi", {}, label || "Without a label")),
       h("span", { class: "soft" }, ` begun ${moment(at / 1000)}, ${plural(files.length, "file")}`),
     ),
   );

@@ -1,51 +1,54 @@
 // The answers together: what they are about, and whether they are provisional.
-import { fill, h, say } from "../dom.js";
+import { fill, h, keyed, say } from "../dom.js";
 import { count, percent } from "../format.js";
 import { gateway, patiently } from "../session.js";
+import { answerOf } from "./answer.js";
 import { download } from "./downloads.js";
-import { QUESTIONS } from "./questions.js";
 
 const PROVISIONAL_SECONDS = 60; // a pipeline is asked for them, and may have other work
 
-export function answersOf(run, questions, signal) {
+export function answersOf(run, signal) {
   const notice = h("div", { class: "notice", role: "status" });
   const place = h("div", { class: "answers" });
+  const files = h("div", { class: "buttons" });
   const element = h(
     "section",
     { class: "answer-part", "aria-labelledby": "answers" },
-    h("div", { class: "title" }, h("h2", { id: "answers" }, "Answers")),
+    h("div", { class: "title" }, h("h2", { id: "answers" }, "Answers"), files),
     notice,
     place,
   );
-  const articles = QUESTIONS.map((ask) => ask(questions, { run, signal }));
   let shownAs = null;
 
   async function show(isProvisional) {
-    const found = await patiently(() => chartsOf(run, isProvisional, signal), signal);
+    const index = await patiently(() => indexOf(run, isProvisional, signal), signal);
     if (signal.aborted) return;
-    if (shownAs !== found.provisional) {
-      shownAs = found.provisional;
-      fill(
-        place,
-        articles.map(({ element: shown }) => shown),
-      );
-      for (const { offer } of articles) offer(found.provisional);
-      fill(
-        element.querySelector(".title"),
-        h("h2", { id: "answers" }, "Answers"),
-        found.provisional ? null : wholeFiles(run),
-      );
+    if (shownAs !== index.provisional) {
+      shownAs = index.provisional;
+      fill(files, index.provisional ? null : wholeFiles(run));
     }
-    element.classList.toggle("provisional", found.provisional);
-    tellCoverage(notice, found);
-    await Promise.all(articles.map((each) => each.show(found)));
+    element.classList.toggle("provisional", index.provisional);
+    tellCoverage(notice, index);
+    const showing = [];
+    keyed(
+      place,
+      index.answers,
+      ({ name }) => name,
+      (view) => {
+        const answer = answerOf(run, view, signal);
+        answer.element.answer = answer;
+        return answer.element;
+      },
+      (child, view) => showing.push(child.answer.show(view, index)),
+    );
+    await Promise.all(showing);
   }
 
   return { element, show, wait: (text) => fill(notice, h("p", { class: "soft" }, text)) };
 }
 
-function chartsOf(run, isProvisional, signal) {
-  const path = `/runs/${run}/results/charts`;
+function indexOf(run, isProvisional, signal) {
+  const path = `/runs/${run}/results`;
   return isProvisional
     ? gateway.get(`${path}?provisional=true`, signal, PROVISIONAL_SECONDS)
     : gateway.get(path, signal);
@@ -53,12 +56,11 @@ function chartsOf(run, isProvisional, signal) {
 
 function wholeFiles(run) {
   const path = `/runs/${run}/results`;
-  return h(
-    "div",
-    { class: "buttons" },
+  return [
     download("Report", `${path}/report.html`, `kopitiam-${run}.html`),
+    download("Excel", `${path}/results.xlsx`, `kopitiam-${run}.xlsx`),
     download("Summary", `${path}/summary.json`, "summary.json"),
-  );
+  ];
 }
 
 function tellCoverage(notice, { provisional, summary }) {

@@ -1,23 +1,24 @@
-// The path of the data, drawn as the stages that it passes, each with what it expects and what it has done.
+// The path of the data, drawn as the stages that it passes, each with what it expects and what it has done. Which
+// stages there are follows from what is asked: the gateway tells them, with the role of each.
 import { h, keyed, say } from "../dom.js";
 import { bytes, count, percent, plural } from "../format.js";
-import { TABLES, figures, isOver } from "../progress.js";
+import { figures, isOver } from "../progress.js";
 
 const PLACES = [
-  ["Client", []],
-  ["Gateway", []],
-  ["Landing", []],
-  ["Filters", ["filter_year", "filter_hour", "filter_amount"]],
-  ["Aggregators", ["agg_products", "agg_tpv", "agg_purchases"]],
-  ["Barrier", []],
-  ["Maximizers", ["max_products", "sum_tpv", "top_customers"]],
-  ["Joiners", ["join_items", "join_stores_tpv", "join_stores_top", "join_users"]],
-  ["Results", ["server_results"]],
+  ["Client", null],
+  ["Gateway", null],
+  ["Landing", null],
+  ["Filters", ["check", "filter"]],
+  ["Aggregators", ["aggregate"]],
+  ["Barrier", null],
+  ["Maximizers", ["rank"]],
+  ["Joiners", ["join"]],
+  ["Results", ["publish"]],
 ];
 const MOST_SHOWN = 32; // shards; beyond, only the sums
 
 export function dataPath() {
-  const places = PLACES.map(([name, stages]) => place(name, stages));
+  const places = PLACES.map(([name, roles]) => place(name, roles));
   const list = h(
     "ol",
     { class: "path", "aria-label": "The path of the data" },
@@ -27,7 +28,7 @@ export function dataPath() {
   const table = h(
     "table",
     {},
-    h("caption", { class: "unseen" }, "Chunks by stage and shard"),
+    h("caption", { class: "unseen" }, "Chunks and rows by stage and shard"),
     shardHeading(),
     shards,
   );
@@ -61,27 +62,24 @@ export function dataPath() {
 
 /** What stands below the places that are no stages: the figure, a word for it, and how it stands. */
 function tell(status, upload) {
-  const { chunks, durable, sealed } = figures(status);
+  const { chunks, durable, isSealed, sealed, tables } = figures(status);
   const isOpen = ["final", "done"].includes(status.state);
   const sending =
     upload && upload.total
       ? [percent(upload.done / upload.total), `${bytes(upload.done)} of ${bytes(upload.total)}`]
       : null;
-  const client =
-    sealed === TABLES.length
-      ? ["sent", "all of it"]
-      : (sending ?? [`${sealed} / ${TABLES.length}`, "tables ended"]);
+  const client = isSealed ? ["sent", "all of it"] : (sending ?? [`${sealed} / ${tables}`, "tables ended"]);
   return {
-    Client: { figure: client[0], words: client[1], isDone: sealed === TABLES.length },
+    Client: { figure: client[0], words: client[1], isDone: isSealed },
     Gateway: {
       figure: count(chunks),
       words: `${chunks === 1 ? "chunk" : "chunks"} acknowledged`,
-      isDone: sealed === TABLES.length,
+      isDone: isSealed,
     },
     Landing: {
       figure: count(durable),
       words: status.rejected ? `rows, ${count(status.rejected)} set aside` : "rows at rest",
-      isDone: sealed === TABLES.length,
+      isDone: isSealed,
     },
     Barrier: {
       figure: isOpen ? "open" : "closed",
@@ -91,44 +89,46 @@ function tell(status, upload) {
   };
 }
 
-function place(name, names) {
+function place(name, roles) {
   const figure = h("b", { class: "big" });
   const words = h("span", { class: "soft" });
-  const stages = names.map(stage);
-  const content = names.length
-    ? h(
-        "ul",
-        {},
-        stages.map(({ element }) => element),
-      )
-    : h("p", {}, figure, words);
+  const stages = h("ul");
+  const none = h("p", { class: "soft" }, "none needed");
   const element = h(
     "li",
     { class: name === "Barrier" ? "place barrier" : "place" },
     h("h3", {}, name),
-    content,
+    roles ? [stages, none] : h("p", {}, figure, words),
   );
   const update = (status, told) => {
     if (told) {
       say(figure, told.figure);
       say(words, told.words);
+      return void element.classList.toggle("complete", told.isDone);
     }
-    const isDone = stages
-      .map(({ update: updateStage }) => updateStage(status.stages[updateStage.stage] ?? {}))
-      .every(Boolean);
-    element.classList.toggle("complete", told ? told.isDone : isDone);
+    const own = Object.entries(status.stages).filter(([, shards]) => roles.includes(Object.values(shards)[0]?.role));
+    const done = [];
+    keyed(
+      stages,
+      own,
+      ([stage]) => stage,
+      ([stage]) => stageOf(stage),
+      (item, [, shards]) => done.push(item.show(Object.values(shards))),
+    );
+    none.hidden = own.length > 0;
+    element.classList.toggle("complete", done.every(Boolean));
   };
   return { name, element, update };
 }
 
-function stage(name) {
+function stageOf(name) {
   const segments = h("span", { class: "segments", "aria-hidden": "true" });
   const figure = h("span", { class: "figure" });
-  const element = h("li", {}, h("code", {}, name), segments, figure);
-  const update = (byShard) => {
-    const shards = Object.values(byShard);
+  const flow = h("span", { class: "flow soft" });
+  const element = h("li", {}, h("code", {}, name), segments, figure, flow);
+  element.show = (shards) => {
     const sum = (key) => shards.reduce((whole, shard) => whole + (shard[key] ?? 0), 0);
-    const isKnown = shards.length > 0 && shards.every((shard) => shard.expected !== null);
+    const isKnown = shards.every((shard) => shard.expected !== null);
     const shown =
       shards.length > MOST_SHOWN
         ? [{ expected: isKnown ? sum("expected") : null, processed: sum("processed") }]
@@ -141,13 +141,14 @@ function stage(name) {
       segment,
     );
     say(figure, `${count(sum("processed"))} / ${isKnown ? count(sum("expected")) : "?"}`);
-    element.title = `${name}: ${plural(sum("rows"), "row")} in ${plural(shards.length, "shard")}`;
+    const [rows, rowsOut] = [sum("rows"), sum("rows_out")];
+    say(flow, rows ? `${count(rowsOut)} of ${count(rows)} went on` : "");
+    element.title = `${name}: ${plural(rows, "row")} came in, ${count(rowsOut)} went on, in ${plural(shards.length, "shard")}`;
     const isDone = isKnown && sum("processed") >= sum("expected");
     element.classList.toggle("complete", isDone);
     return isDone;
   };
-  update.stage = name;
-  return { element, update };
+  return element;
 }
 
 function segment(element, { expected, processed }) {
@@ -156,7 +157,7 @@ function segment(element, { expected, processed }) {
 }
 
 function shardHeading() {
-  const titles = ["Stage", "Shard", "Expected", "Processed", "Rows"];
+  const titles = ["Stage", "Shard", "Expected", "Processed", "Rows in", "Rows out"];
   return h(
     "thead",
     {},
@@ -169,7 +170,7 @@ function shardHeading() {
 }
 
 function shardRow({ stage: name, shard }) {
-  const cells = Array.from({ length: 3 }, () => h("td", { class: "figure" }));
+  const cells = Array.from({ length: 4 }, () => h("td", { class: "figure" }));
   const element = h(
     "tr",
     {},
@@ -181,7 +182,7 @@ function shardRow({ stage: name, shard }) {
   return element;
 }
 
-function updateShardRow(element, { expected, processed, rows }) {
-  const texts = [expected === null ? "not known yet" : count(expected), count(processed), count(rows)];
-  texts.forEach((text, i) => say(element.figures[i], text));
+function updateShardRow(element, { expected, processed, rows, rows_out: rowsOut }) {
+  const known = expected === null ? "not known yet" : count(expected);
+  [known, count(processed), count(rows), count(rowsOut)].forEach((text, i) => say(element.figures[i], text));
 }

@@ -1,19 +1,24 @@
 // What a run is made of: its tables, its questions, the rows that were set aside.
-import { h, say } from "../dom.js";
+import { h, keyed, say } from "../dom.js";
 import { count, money } from "../format.js";
-import { TABLES } from "../progress.js";
 import { gateway, patiently } from "../session.js";
+import { nameOf } from "./cells.js";
 import { download } from "./downloads.js";
 import { card, facts } from "./marks.js";
 import { pagedTable } from "./table.js";
 
 export function tablesOf() {
-  const lines = Object.fromEntries(
-    TABLES.map((table) => [table, Array.from({ length: 4 }, () => h("td", { class: "figure" }))]),
-  );
-  const rows = TABLES.map((table) =>
-    h("tr", {}, h("th", { scope: "row" }, h("code", {}, table)), lines[table]),
-  );
+  const body = h("tbody");
+  const row = ([name]) => {
+    const cells = Array.from({ length: 4 }, () => h("td", { class: "figure" }));
+    const element = h("tr", {}, h("th", { scope: "row" }, h("code", {}, name)), cells);
+    element.figures = cells;
+    return element;
+  };
+  const update = ({ figures }, [, { chunks, rows, rejected, sealed }]) =>
+    [count(chunks), count(rows), count(rejected), sealed ? "yes" : "not yet"].forEach((text, i) =>
+      say(figures[i], text),
+    );
   const heads = ["Table", "Chunks", "Rows", "Rejected", "Complete"].map((text, i) =>
     h("th", { scope: "col", class: i ? "figure" : null }, text),
   );
@@ -22,36 +27,45 @@ export function tablesOf() {
     {},
     h("caption", { class: "unseen" }, "What has come of each table"),
     h("thead", {}, h("tr", {}, heads)),
-    h("tbody", {}, rows),
+    body,
   );
   return {
     element: h("div", { class: "scroll" }, table),
-    update({ tables }) {
-      for (const [name, { chunks, rows: found, rejected, sealed }] of Object.entries(tables)) {
-        [count(chunks), count(found), count(rejected), sealed ? "yes" : "not yet"].forEach((text, i) =>
-          say(lines[name][i], text),
-        );
-      }
-    },
+    update: ({ tables }) => keyed(body, Object.entries(tables), ([name]) => name, row, update),
   };
 }
 
-export function questionsOf({ years, hours, min_amount, top }) {
-  return facts([
-    ["Years", years[0] === years[1] ? `${years[0]}` : `${years[0]} to ${years[1]}`],
-    ["Hours", `${hours[0]} to ${hours[1]}, both included`],
-    ["Large purchase", `${money(min_amount)} or more`],
-    ["Customers per store", count(top)],
-  ]);
+/** Parameters and questions. Titles of the catalog come from the gateway, those of own questions with the run. */
+export function questionsOf({ years, hours, min_amount, top, ask, definitions = [] }, signal) {
+  const list = h("ul", { class: "asked" });
+  const element = h(
+    "div",
+    {},
+    list,
+    facts([
+      ["Years", years[0] === years[1] ? `${years[0]}` : `${years[0]} to ${years[1]}`],
+      ["Hours", `${hours[0]} to ${hours[1]}, both included`],
+      ["Least amount", `${money(min_amount)} or more`],
+      ["Places of a rank", count(top)],
+    ]),
+  );
+  void patiently(() => gateway.get("/questions", signal), signal)
+    .then(({ questions }) => {
+      const titles = new Map([...questions, ...definitions].map(({ name, title }) => [name, title]));
+      const names = ask ?? questions.map(({ name }) => name);
+      list.append(...names.map((name) => h("li", {}, nameOf(titles.get(name) ?? name))));
+    })
+    .catch(() => {}); // the rest of the page says what is wrong
+  return element;
 }
 
 /** Nothing disappears: rows that do not parse are shown with their place and reason. */
 export function rejectedOf(id, signal) {
   const columns = [
-    { title: "File", cell: ([table, file]) => file || table },
+    { title: "File", cell: ([table, file]) => h("bdi", {}, file || table) },
     { title: "Line", cell: ([, , line]) => count(line), isFigure: true },
-    { title: "Reason", cell: ([, , , reason]) => reason },
-    { title: "Row", cell: ([, , , , row]) => h("code", { class: "cut", title: row }, row) },
+    { title: "Reason", cell: ([, , , reason]) => h("bdi", {}, reason) },
+    { title: "Row", cell: ([, , , , row]) => h("code", { class: "cut", dir: "auto", title: row }, row) },
   ];
   const load = ({ offset, limit }) =>
     patiently(() => gateway.get(`/runs/${id}/rejected?offset=${offset}&limit=${limit}`, signal), signal);

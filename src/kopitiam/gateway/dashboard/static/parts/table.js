@@ -4,16 +4,15 @@ import { count } from "../format.js";
 
 /**
  * @param caption   what the table is about
- * @param columns   [{title, cell(row) → text or element, isFigure}]
+ * @param columns   [{title, cell(row) → text or element, isFigure}], or a function that gives them
  * @param load      ({offset, limit, search}) → {rows, matched} or {rows, more}
  */
 export function pagedTable({ caption, columns, load, limit = 20, searchLabel = null, empty = "No rows." }) {
   const view = { offset: 0, search: "" };
+  const columnsNow = () => (typeof columns === "function" ? columns() : columns);
   const body = h("tbody");
-  const heads = columns.map(({ title, isFigure }) =>
-    h("th", { scope: "col", class: isFigure ? "figure" : null }, title),
-  );
-  const table = h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body);
+  const heading = h("tr");
+  const table = h("table", {}, h("caption", {}, caption), h("thead", {}, heading), body);
   const place = h("span", { class: "soft", "aria-live": "polite" });
   const back = h(
     "button",
@@ -77,8 +76,13 @@ export function pagedTable({ caption, columns, load, limit = 20, searchLabel = n
   }
 
   function draw({ rows, matched, more }) {
+    const drawn = columnsNow();
     const cells = (row) =>
-      columns.map(({ cell, isFigure }) => h("td", { class: isFigure ? "figure" : null }, cell(row)));
+      drawn.map(({ cell, isFigure }) => h("td", { class: isFigure ? "figure" : null }, cell(row)));
+    fill(
+      heading,
+      drawn.map(({ title, isFigure }) => h("th", { scope: "col", class: isFigure ? "figure" : null }, title)),
+    );
     fill(
       body,
       rows.map((row) => h("tr", {}, cells(row))),
@@ -89,7 +93,7 @@ export function pagedTable({ caption, columns, load, limit = 20, searchLabel = n
         h(
           "tr",
           {},
-          h("td", { colspan: columns.length, class: "soft" }, view.search ? "Nothing like that." : empty),
+          h("td", { colspan: drawn.length, class: "soft" }, view.search ? "Nothing like that." : empty),
         ),
       );
     const last = view.offset + rows.length;

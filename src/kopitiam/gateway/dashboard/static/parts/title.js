@@ -2,7 +2,7 @@
 import { fill, h } from "../dom.js";
 
 export function title(main, text, ...beside) {
-  const heading = h("h1", { tabindex: "-1" });
+  const heading = h("h1", { tabindex: "-1", dir: "auto" });
   fill(main, h("div", { class: "title" }, heading));
   rename(heading, text, ...beside);
   if (document.body.dataset.entered) heading.focus({ preventScroll: true });

@@ -35,31 +35,34 @@ function readable({ fullPath }, read) {
   });
 }
 
-/** {tables: {name: [picked]}, ignored: [path], flaws: [text]}; `wanted` names the columns of each table. */
-export async function recognize(files, wanted) {
-  const tables = Object.fromEntries(Object.keys(wanted).map((table) => [table, []]));
+/** {tables: {name: [picked]}, ignored: [path]}; `names` are those of all tables that may be there. */
+export function recognize(files, names) {
+  const tables = Object.fromEntries(names.map((table) => [table, []]));
   const ignored = [];
   for (const found of files) {
-    const table = tableOf(found.path, wanted);
+    const table = tableOf(found.path, names);
     if (table) tables[table].push(found);
     else ignored.push(found.path);
   }
   for (const own of Object.values(tables)) own.sort((a, b) => (a.file.name < b.file.name ? -1 : 1));
-  const flaws = (
-    await Promise.all(Object.keys(wanted).map((table) => flawsOf(table, tables[table], wanted[table])))
-  ).flat();
-  return { tables, ignored, flaws };
+  return { tables, ignored };
+}
+
+/** What keeps these files from being sent: [text]. `needed` names the columns of each table that is needed. */
+export async function flawsIn(tables, needed) {
+  const flaws = Object.entries(needed).map(([table, columns]) => flawsOf(table, tables[table] ?? [], columns));
+  return (await Promise.all(flaws)).flat();
 }
 
 /** A file that was dropped without its folder is known by its name alone. */
-function tableOf(path, wanted) {
+function tableOf(path, names) {
   const parts = path.split("/");
   const name = parts.pop();
   const folder = parts.pop();
   const isOf = (table) =>
     new RegExp(`^${table}(_.*)?\\.csv$`).test(name) &&
     (folder === undefined || new RegExp(`^(\\d+\\.\\s*)?${table}$`).test(folder));
-  return Object.keys(wanted).find(isOf) ?? null;
+  return names.find(isOf) ?? null;
 }
 
 async function flawsOf(table, files, columns) {

@@ -125,12 +125,16 @@ const remembered = () => kept().filter((upload) => upload.owner === owner());
 const forget = (run) => keep(kept().filter((upload) => upload.run !== run));
 const remember = (upload) => keep([upload, ...kept().filter(({ run }) => run !== upload.run)]);
 
-/** Those that wait for their files; of these files, if some are given. */
+/** Those that wait for their files; those whose files are all among these, if some are given. */
 export async function interrupted(tables = null) {
-  const files = tables && JSON.stringify(identity(tables));
-  const found = remembered().filter((upload) => !files || JSON.stringify(upload.files) === files);
+  const there = tables && new Set(identity(tables).map((file) => JSON.stringify(file)));
+  const isThere = (file) => there.has(JSON.stringify(file));
+  const found = remembered().filter((upload) => !there || upload.files.every(isThere));
   return (await stillOpen(found)).filter(({ run }) => isInterrupted(run));
 }
+
+/** The tables that an upload sends, in its order. */
+export const tablesSent = ({ files }) => [...new Set(files.map(([table]) => table))];
 
 /** Those that the gateway still waits for. Asking keeps their leases, while the person looks for the folder. */
 async function stillOpen(uploads) {

@@ -1,0 +1,19 @@
+// Definitions as the text of a TOML file, so that one can be the pattern of another.
+
+const KEYS = ["name", "title", "from", "where", "by", "measure", "rank", "columns", "order", "chart", "stages"];
+
+export function tomlOf(definition) {
+  const known = KEYS.filter((key) => definition[key] !== undefined);
+  const width = Math.max(...known.map((key) => key.length));
+  const lines = known.map((key) => `${key.padEnd(width)} = ${valueOf(definition[key])}`);
+  return ["[[question]]", ...lines, ""].join("\n");
+}
+
+function valueOf(value) {
+  if (Array.isArray(value)) return `[${value.map(valueOf).join(", ")}]`;
+  if (typeof value === "object") {
+    const pairs = Object.entries(value).map(([key, own]) => `${key} = ${valueOf(own)}`);
+    return `{ ${pairs.join(", ")} }`;
+  }
+  return JSON.stringify(value); // strings of JSON are strings of TOML
+}

@@ -1,0 +1,315 @@
+"""Answers from partials: merged by adding, ranked, joined with names, and spelled as the definition says.
+
+`merged_groups` and `ranked_groups` work on numbers: a key is the column `k0`, `k1` …, a measure `m0`, `m1` ….
+`finished` gives the columns of the answer their names and values; money stays in ten-thousandths.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline.compiler.expressions import SqlCompiler, decoded
+from kopitiam.pipeline.compiler.partials import PartialLayout, is_text, merged, merges
+from kopitiam.questions.definitions import RANK, Question, Rank, identified_by, matched_name
+from kopitiam.questions.expressions import Aggregate, ColumnRef, Expression, columns_in
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.plans import PartialPlan
+
+Stage = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True)
+class AnswerPlan:
+    """One question, the partial that it is answered from, and the parameters of its run."""
+
+    question: Question
+    partial: PartialPlan
+    parameters: Parameters
+    small_tables: frozenset[str] = frozenset()  # small enough to be sent to every task
+
+    @property
+    def layout(self) -> PartialLayout:
+        return PartialLayout(self.partial)
+
+    @property
+    def keys(self) -> dict[str, Expression]:
+        return {f"k{position}": key.expression for position, key in enumerate(self.question.keys)}
+
+    @property
+    def key_attributes(self) -> list[ColumnRef]:
+        """Attributes that are keys, or parts of keys: they are joined before the groups are made."""
+        return [c for key in self.question.keys for c in columns_in(key.expression) if c.is_attribute]
+
+
+def merged_groups(plan: AnswerPlan, tables: Mapping[str, DataFrame], slices: int = 1) -> Stage:
+    """Partials → keys and measures of each group."""
+
+    def groups(partials: DataFrame) -> DataFrame:
+        if plan.key_attributes:
+            partials = partials.transform(merged_in_slices(plan, slices))
+            for table in dict.fromkeys(attribute.table for attribute in plan.key_attributes):
+                partials = partials.transform(_with_key_attributes(plan, table, tables[table]))
+            return partials.transform(_grouped(plan))
+        if slices == 1:
+            return partials.transform(_grouped(plan))
+        parts = _slices(plan, partials, slices)
+        return reduce(DataFrame.union, [part.transform(_grouped(plan)) for part in parts])
+
+    return groups
+
+
+def merged_in_slices(plan: AnswerPlan, slices: int) -> Stage:
+    """Partials → one row for each combination of kept values."""
+
+    def merge(partials: DataFrame) -> DataFrame:
+        parts = _slices(plan, partials, slices)
+        return reduce(DataFrame.union, [part.transform(merged(plan.partial)) for part in parts])
+
+    return merge
+
+
+def _slices(plan: AnswerPlan, partials: DataFrame, slices: int) -> list[DataFrame]:
+    """Groups are merged by a task for each slice. To read a slice out of all partials is less work than to
+    shuffle them, since hardly two of millions belong to the same group."""
+    column = slice_column(plan.partial)
+    if slices == 1 or column is None:
+        return [partials]
+    slice_of = f"pmod(coalesce({column}, 0L), {slices}L)"
+    return [partials.where(f"{slice_of} = {number}L").coalesce(1) for number in range(slices)]
+
+
+def slice_column(partial: PartialPlan) -> str | None:
+    """The kept id that has most values: of customers, if it is there."""
+    ids = {
+        expression.name: name
+        for expression, name in PartialLayout(partial).kept.items()
+        if isinstance(expression, ColumnRef) and name.startswith("l")
+    }
+    return ids.get("user_id") or next(iter(ids.values()), None)
+
+
+def _grouped(plan: AnswerPlan) -> Stage:
+    layout, question = plan.layout, plan.question
+
+    def groups(partials: DataFrame) -> DataFrame:
+        kept = {expression: decoded(expression, name) for expression, name in layout.kept.items()}
+        compiler = SqlCompiler(_attribute_column, known=kept)
+        keys = [
+            f.expr(layout.kept.get(expression) or compiler.keep(expression)).alias(name)
+            for name, expression in plan.keys.items()
+        ]
+        distinct = [each for each in question.aggregates if each.aggregation == "count_distinct"]
+        counted = [
+            f.expr(f"count(DISTINCT {layout.kept[_argument(each)]}) AS d{position}")
+            for position, each in enumerate(distinct)
+        ]
+        columns = {each: layout.wide.get(each, name) for each, name in layout.aggregates.items()}
+        columns |= {each: f"d{position}" for position, each in enumerate(distinct)}
+        measured = SqlCompiler(lambda each: columns[each])  # type: ignore[index]  # aggregates only
+        measures = [
+            f.expr(measured.read(measure.expression)).alias(f"m{position}")
+            for position, measure in enumerate(question.measures)
+        ]
+        merged_partials = partials.groupBy(*keys).agg(*merges(layout), *counted)
+        return merged_partials.select(*plan.keys, *measures)
+
+    return groups
+
+
+def _argument(aggregate: Aggregate) -> Expression:
+    assert aggregate.argument is not None
+    return aggregate.argument
+
+
+def ranked_groups(plan: AnswerPlan) -> Stage:
+    """The first groups by a measure, with their rank; all groups where the question has no rank."""
+    rank = plan.question.rank
+    if rank is None:
+        return lambda groups: groups
+    top = plan.parameters.top if rank.top is None else rank.top
+    names = [measure.name for measure in plan.question.measures]
+    return _Ranking(plan, rank, top, f"m{names.index(rank.by)}").ranked
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    plan: AnswerPlan
+    rank: Rank
+    top: int
+    by: str
+
+    def ranked(self, groups: DataFrame) -> DataFrame:
+        return self._by_window(groups) if self._has_text else self._by_aggregate(groups)
+
+    @property
+    def _within(self) -> list[str]:
+        named = zip(self.plan.keys, self.plan.question.keys, strict=True)
+        return [column for column, key in named if key.name in self.rank.within]
+
+    @property
+    def _others(self) -> list[str]:
+        return [column for column in self.plan.keys if column not in self._within]
+
+    @property
+    def _has_text(self) -> bool:
+        """Texts have no negative, which the aggregate needs for its order."""
+        measures = {f"m{i}": each.expression for i, each in enumerate(self.plan.question.measures)}
+        return any(is_text(self.plan.keys[key]) for key in self._others) or is_text(measures[self.by])
+
+    def _by_window(self, groups: DataFrame) -> DataFrame:
+        measure = f.col(self.by)
+        first = measure.asc_nulls_last() if self.rank.is_ascending else measure.desc_nulls_last()
+        order = Window.partitionBy(*self._within).orderBy(
+            first, *(f.asc_nulls_first(k) for k in self._others)
+        )
+        numbered = groups.withColumn(RANK, f.row_number().over(order).cast("long"))
+        return numbered.where(f.col(RANK) <= self.top)
+
+    def _by_aggregate(self, groups: DataFrame) -> DataFrame:
+        """The largest values of a structure whose order is that of the ranks: the measure, then lower keys,
+        empty ones first. It carries the other measures along."""
+        place = [f"{'-' if self.rank.is_ascending else ''}{self.by} AS place"]
+        for key in self._others:
+            place += [f"{key} IS NULL AS {key}_is_null", f"-{key} AS {key}_tie"]
+        carried = [f"m{i}" for i in range(len(self.plan.question.measures))]
+        structure = f.expr(f"struct({', '.join([*place, *carried])})")
+        best = f.array(f.max(structure)) if self.top == 1 else f.max_by(structure, structure, self.top)
+        best_groups = groups.groupBy(*self._within).agg(best.alias("best"))
+        placed = best_groups.select(*self._within, f.posexplode("best").alias("position", "winner"))
+        others = [f.expr(f"-winner.{key}_tie").alias(key) for key in self._others]
+        measures = [f.col(f"winner.{name}").alias(name) for name in carried]
+        rank = (f.col("position") + 1).cast("long").alias(RANK)
+        return placed.where("winner IS NOT NULL").select(*self._within, *others, *measures, rank)
+
+
+def finished(plan: AnswerPlan, tables: Mapping[str, DataFrame]) -> Stage:
+    """Groups → the columns of the answer, joined with the attributes that it shows."""
+    question = plan.question
+
+    def answer(groups: DataFrame) -> DataFrame:
+        named = groups.select(*_named_columns(plan, groups))
+        for table in dict.fromkeys(attribute.table for attribute in question.attributes):
+            named = named.transform(_joined(plan, table, tables[table]))
+        return named.select(*(column.name for column in question.answer_columns))
+
+    return answer
+
+
+def listed(plan: AnswerPlan, tables: Mapping[str, DataFrame]) -> Stage:
+    """Partials that list rows → the columns of the answer."""
+    columns = {name: plan.layout.kept[expression] for name, expression in plan.keys.items()}
+
+    def answer(partials: DataFrame) -> DataFrame:
+        rows = partials.select(*(f.col(column).alias(name) for name, column in columns.items()))
+        return rows.transform(finished(plan, tables))
+
+    return answer
+
+
+def in_order(question: Question) -> Stage:
+    """One sorted file by one task: no sampling pass over the input, and the sort may spill."""
+    return lambda answer: answer.repartition(1).sortWithinPartitions(
+        *(f.asc_nulls_first(column) for column in question.sort_columns)
+    )
+
+
+def _named_columns(plan: AnswerPlan, groups: DataFrame) -> list[Column]:
+    question = plan.question
+    columns = [
+        f.expr(decoded(key.expression, column)).alias(key.name)
+        for column, key in zip(plan.keys, question.keys, strict=True)
+    ]
+    for position, measure in enumerate(question.measures):
+        expression = measure.expression
+        value = expression.argument if isinstance(expression, Aggregate) else None
+        is_kept = value is not None and expression.aggregation in ("min", "max")  # type: ignore[union-attr]
+        text = decoded(value, f"m{position}") if is_kept and value is not None else f"m{position}"
+        columns.append(f.expr(text).alias(measure.name))
+    return columns + ([f.col(RANK)] if RANK in groups.columns else [])
+
+
+def _joined(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
+    """Answer rows → with the attributes of one table. An id that the table lacks stands for the name."""
+    question = plan.question
+    attributes = [attribute for attribute in question.attributes if attribute.table == table]
+    key = question.identity(attributes[0])
+    flag = matched_name(key)
+
+    def with_attributes(answer: DataFrame) -> DataFrame:
+        known = known_rows(table, [attribute.name for attribute in attributes])(rows)
+        renamed = known.select(
+            f.col(LAYOUT[table].key).alias("joined_id"),
+            f.lit(True).alias("joined"),
+            *(f.col(attribute.name).alias(f"joined_{attribute.name}") for attribute in attributes),
+        )
+        if table in plan.small_tables:
+            renamed = f.broadcast(renamed)
+        found = answer.join(renamed, on=f.col(key) == f.col("joined_id"), how="left")
+        values = [
+            _value(attribute, f"joined_{attribute.name}", key).alias(attribute.name)
+            for attribute in attributes
+        ]
+        matched = f.coalesce("joined", f.lit(False)).alias(flag)
+        return found.select(*(f.col(name) for name in answer.columns), *values, matched)
+
+    return with_attributes
+
+
+def known_rows(table: str, attributes: list[str]) -> Stage:
+    """One row for each id: of an id that is listed twice, the smallest values count."""
+
+    def rows(listed_rows: DataFrame) -> DataFrame:
+        smallest = [f.min(attribute).alias(attribute) for attribute in dict.fromkeys(attributes)]
+        key = LAYOUT[table].key
+        return listed_rows.groupBy(key).agg(*smallest) if smallest else listed_rows.select(key).distinct()
+
+    return rows
+
+
+def unknown_ids(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
+    """Partials → the ids whose attributes are keys, and which the table lacks."""
+    attribute = next(each for each in plan.key_attributes if each.table == table)
+    column = plan.layout.kept[identified_by(attribute)]
+
+    def unknown(partials: DataFrame) -> DataFrame:
+        ids = partials.select(f.col(column).alias("id")).where("id IS NOT NULL").distinct()
+        known = rows.select(f.col(LAYOUT[table].key).alias("known_id"))
+        return ids.join(known, on=f.col("id") == f.col("known_id"), how="leftanti")
+
+    return unknown
+
+
+def _with_key_attributes(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
+    attributes = list(dict.fromkeys(each for each in plan.key_attributes if each.table == table))
+    column = plan.layout.kept[identified_by(attributes[0])]
+
+    def with_attributes(partials: DataFrame) -> DataFrame:
+        known = known_rows(table, [attribute.name for attribute in attributes])(rows)
+        renamed = known.select(
+            f.col(LAYOUT[table].key).alias(f"{table}_id"),
+            *(f.col(attribute.name).alias(_attribute_column(attribute)) for attribute in attributes),
+        )
+        if table in plan.small_tables:
+            renamed = f.broadcast(renamed)
+        found = partials.join(renamed, on=f.col(column) == f.col(f"{table}_id"), how="left")
+        for attribute in attributes:
+            name = _attribute_column(attribute)
+            found = found.withColumn(name, _value(attribute, name, column))
+        return found.drop(f"{table}_id")
+
+    return with_attributes
+
+
+def _value(attribute: ColumnRef, column: str, identity: str) -> Column:
+    if attribute.name != LAYOUT[attribute.table].label:
+        return f.col(column)
+    return f.coalesce(f.col(column), f.col(identity).cast("string"))
+
+
+def _attribute_column(column: ColumnRef | Aggregate) -> str:
+    assert isinstance(column, ColumnRef)
+    return f"{column.table}__{column.name}"

@@ -1,1 +1,0 @@
-"""Pure transforms, each `DataFrame -> DataFrame`: no reads, no actions, no session, parameters by closure."""

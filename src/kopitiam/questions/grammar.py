@@ -1,0 +1,164 @@
+"""The words and forms of SQL that the language of questions has, and why others are refused.
+
+Words are checked before sqlglot parses the text: its parser knows far more SQL, and needs exponential time
+for some of that.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from sqlglot import Token, TokenType, exp, tokenize
+
+from kopitiam.contracts.errors import QuestionError
+from kopitiam.questions.expressions import Aggregation, Function, Operator, Relation
+from kopitiam.questions.operations import PERIODS
+from kopitiam.questions.wording import nearest
+
+MOST_CHARACTERS = 2_000
+MOST_LEVELS = 20  # of parentheses, cases and prefixes; sqlglot needs some twenty frames for each
+FUNCTION_NODES: dict[type[exp.Expr], Function] = {
+    exp.Year: "year",
+    exp.Quarter: "quarter",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.DayOfWeek: "dayofweek",
+    exp.Hour: "hour",
+    exp.Minute: "minute",
+    exp.Date: "date",
+    exp.TsOrDsToDate: "date",
+}
+OPERATORS: dict[type[exp.Expr], Operator] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+RELATIONS: dict[type[exp.Expr], Relation] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+AGGREGATES: dict[type[exp.Expr], Aggregation] = {
+    exp.Sum: "sum",
+    exp.Count: "count",
+    exp.Min: "min",
+    exp.Max: "max",
+}
+IN_MEASURES = (
+    *OPERATORS,
+    *AGGREGATES,
+    exp.Avg,
+    exp.Anonymous,
+    exp.Column,
+    exp.Literal,
+    exp.Neg,
+    exp.Paren,
+)
+FUNCTIONS: tuple[str, ...] = (*dict.fromkeys(FUNCTION_NODES.values()), *PERIODS)
+MEASURE_FUNCTIONS: tuple[str, ...] = (*AGGREGATES.values(), "avg", "ratio")
+ABOUT_MEASURES = "a measure is made of sum, count, min, max, avg, combined by + - * and ratio(a, b)"
+ABOUT_CASTS = "there are no casts but date '2024-01-31' and timestamp '2024-01-31 22:59:59'"
+_NO_DIVISION = "there is no division but ratio(a, b) among the measures, which is rounded once, at the end"
+_NO_REMAINDER = "there is no remainder; want a comparison, or a function of time"
+_NO_LIKE = "there is no LIKE; want =, IN or a comparison"
+_NO_WINDOW = "there are no windows; say rank = { by = …, within = […], top = … }"
+_NO_SUBQUERY = "there are no subqueries; want columns of the fact, and attributes of what its ids identify"
+REFUSED: dict[TokenType, str] = {
+    TokenType.SLASH: _NO_DIVISION,
+    TokenType.DIV: _NO_DIVISION,
+    TokenType.MOD: _NO_REMAINDER,
+    TokenType.OVER: _NO_WINDOW,
+    TokenType.SELECT: _NO_SUBQUERY,
+    TokenType.EXISTS: _NO_SUBQUERY,
+    TokenType.WITH: _NO_SUBQUERY,
+    TokenType.JOIN: "there are no joins; name attributes as table.column, such as stores.city",
+    TokenType.DCOLON: ABOUT_CASTS,
+    TokenType.LIKE: _NO_LIKE,
+    TokenType.ILIKE: _NO_LIKE,
+    TokenType.RLIKE: _NO_LIKE,
+    TokenType.FILTER: "there is no FILTER; want sum(case when … then … end)",
+    TokenType.PLACEHOLDER: "there are no placeholders",
+    TokenType.COLON: "there are no placeholders",
+    TokenType.PARAMETER: "parameters such as @year stand alone in where",
+    TokenType.SEMICOLON: "want one expression, without ;",
+    TokenType.IDENTIFIER: "want column or table.column, without quotes",
+}
+_T = TokenType
+_ALLOWED = frozenset(
+    {
+        _T.NUMBER, _T.STRING, _T.VAR, _T.DATE, _T.TIMESTAMP, _T.TRUE, _T.FALSE, _T.NULL, _T.DISTINCT,
+        _T.L_PAREN, _T.R_PAREN, _T.COMMA, _T.DOT, _T.PLUS, _T.DASH, _T.STAR, _T.EQ, _T.NEQ, _T.LT, _T.LTE,
+        _T.GT, _T.GTE, _T.AND, _T.OR, _T.NOT, _T.IN, _T.BETWEEN, _T.IS, _T.CASE, _T.WHEN, _T.THEN, _T.ELSE,
+        _T.END,
+    }
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CASTS = frozenset({"cast", "try_cast", "convert"})
+_WINDOWS = frozenset({"row_number", "rank", "dense_rank", "lag", "lead", "ntile"})
+
+
+def require_readable(text: str) -> None:
+    """Raises QuestionError for text that is empty, too long, too deep, or has words of other languages."""
+    if not text.strip():
+        raise QuestionError("is empty")
+    if len(text) > MOST_CHARACTERS:
+        raise QuestionError(f"has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
+    try:
+        tokens = tokenize(text)
+    except Exception as error:  # sqlglot fails in many ways on text that is not SQL
+        reason = str(error).partition("\n")[0]
+        raise QuestionError(f"{text[:80]!r} is not an expression: {reason}") from None
+    for token, following in zip_longest(tokens, tokens[1:]):
+        _require_known(token, following is not None and following.token_type is TokenType.L_PAREN)
+    _require_no_nested_functions(tokens)
+    if (levels := _levels(tokens)) > MOST_LEVELS:
+        raise QuestionError(f"is nested {levels} levels deep; at most {MOST_LEVELS} are read")
+
+
+def _require_known(token: Token, is_called: bool) -> None:
+    word = token.text.lower()
+    can_be_called = token.token_type in (TokenType.VAR, TokenType.TIMESTAMP)
+    if can_be_called and is_called and word not in (*FUNCTIONS, *MEASURE_FUNCTIONS):
+        if word in _CASTS:
+            raise QuestionError(ABOUT_CASTS)
+        if word in _WINDOWS:
+            raise QuestionError(_NO_WINDOW)
+        known = (*FUNCTIONS, *MEASURE_FUNCTIONS)
+        there = f"there are {', '.join(known)}{nearest(word, known)}"
+        raise QuestionError(f"there is no function {token.text[:60]}; {there}")
+    if token.token_type in REFUSED:
+        raise QuestionError(REFUSED[token.token_type])
+    is_name = token.token_type is not TokenType.VAR or _NAME.fullmatch(token.text)
+    if token.token_type not in _ALLOWED or not is_name:
+        raise QuestionError(f"{token.text[:60]!r} is not in the language")
+
+
+def _require_no_nested_functions(tokens: Sequence[Token]) -> None:
+    """They would mean nothing, and sqlglot needs exponential time for `date(date(date(`."""
+    opened: list[str] = []
+    before = ""
+    for token in tokens:
+        if token.token_type is TokenType.L_PAREN:
+            if before in FUNCTIONS and any(word in FUNCTIONS for word in opened):
+                raise QuestionError(f"{before}: functions of time are not nested; want the column itself")
+            opened.append(before)
+        elif token.token_type is TokenType.R_PAREN and opened:
+            opened.pop()
+        before = token.text.lower()
+
+
+def _levels(tokens: Sequence[Token]) -> int:
+    """How deep parentheses, cases and prefixes nest."""
+    depth = deepest = prefixes = 0
+    for token in tokens:
+        match token.token_type:
+            case TokenType.NOT | TokenType.DASH | TokenType.PLUS:
+                prefixes += 1
+            case TokenType.L_PAREN | TokenType.CASE:
+                depth += 1
+            case TokenType.R_PAREN | TokenType.END:
+                depth, prefixes = max(0, depth - 1), 0
+            case _:
+                prefixes = 0
+        deepest = max(deepest, depth + prefixes)
+    return deepest

@@ -1,0 +1,186 @@
+"""What follows from questions: which partials are kept, through which stages rows pass, what is counted.
+
+Pure values. The pipeline compiles them to Spark; the barrier, the status and the pages name the stages.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import FILTERS, NamedFilter, Question
+from kopitiam.questions.expressions import Aggregate, Expression
+
+SERVER_RESULTS = "server_results"
+COUNT_ROWS = Aggregate("count", None, Kind.COUNT)
+
+Condition = NamedFilter | Expression
+Conditions = frozenset[Condition]
+ALL_ROWS: Conditions = frozenset()
+StageRole = Literal["check", "filter", "aggregate", "rank", "join", "publish"]
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """A named filter, or the conditions that a question adds, under the name of its stage."""
+
+    stage: str
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class PartialPlan:
+    """What is kept of the rows of a fact, for all questions that share it.
+
+    A partial that lists rows keeps the values of each row. Any other keeps aggregates for each combination of
+    values; the first aggregate counts rows.
+    """
+
+    name: str  # that of the first question
+    fact: str
+    steps: tuple[FilterStep, ...]
+    kept: tuple[Expression, ...]
+    aggregates: tuple[Aggregate, ...]
+    stage: str | None  # of the aggregation; None if rows are listed
+    questions: tuple[str, ...]
+
+    @property
+    def lists_rows(self) -> bool:
+        return self.stage is None
+
+    @property
+    def conditions(self) -> Conditions:
+        return frozenset(condition for step in self.steps for condition in step.conditions)
+
+
+@dataclass(frozen=True)
+class FilterCount:
+    """Rows of a fact that come to a filter stage, and rows that go on, each by the conditions they meet."""
+
+    stage: str
+    fact: str
+    rows_in: Conditions
+    rows_out: Conditions
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    of_table: Mapping[str, tuple[str, ...]]  # the stages before the barrier that each table feeds
+    behind_barrier: tuple[str, ...]
+    roles: Mapping[str, StageRole]
+    filters: tuple[FilterCount, ...]
+    counted_apart: Mapping[str, tuple[Conditions, ...]]  # by fact: what no partial counts by itself
+
+    @property
+    def before_barrier(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(stage for stages in self.of_table.values() for stage in stages))
+
+    def tables_of(self, stage: str) -> tuple[str, ...]:
+        return tuple(table for table, stages in self.of_table.items() if stage in stages)
+
+
+def plan_partials(questions: Iterable[Question]) -> tuple[PartialPlan, ...]:
+    sharing: dict[object, list[Question]] = {}
+    for question in questions:
+        sharing.setdefault(question.partial, []).append(question)
+    return tuple(_partial(group) for group in sharing.values())
+
+
+def _partial(questions: Sequence[Question]) -> PartialPlan:
+    first = questions[0]
+    aggregates = [COUNT_ROWS, *(each for question in questions for each in question.aggregates)]
+    stored = [each for each in aggregates if each.aggregation != "count_distinct"]  # its values are kept
+    return PartialPlan(
+        name=first.name,
+        fact=first.fact,
+        steps=tuple(_steps(first)),
+        kept=first.kept,
+        aggregates=() if first.lists_rows else tuple(dict.fromkeys(stored)),
+        stage=None if first.lists_rows else first.stages.aggregate,
+        questions=tuple(question.name for question in questions),
+    )
+
+
+def _steps(question: Question) -> Iterable[FilterStep]:
+    for name in FILTERS:
+        if name in question.filters:
+            yield FilterStep(f"filter_{name[1:]}", (name,))
+    if own := tuple(each for each in question.filters if not isinstance(each, str)):
+        yield FilterStep(f"filter_{question.name}", own)
+
+
+def plan_stages(
+    questions: Sequence[Question], partials: Sequence[PartialPlan], tables: Sequence[str]
+) -> StagePlan:
+    filters = tuple(dict.fromkeys(count for partial in partials for count in _filter_counts(partial)))
+    counted_by_partials = {(partial.fact, partial.conditions) for partial in partials}
+    facts = dict.fromkeys(partial.fact for partial in partials)
+    of_table = {table: _stages_of(table, filters, partials) for table in tables}
+    behind = [stage for question in questions for stage in _behind_barrier(question)]
+    return StagePlan(
+        of_table=of_table,
+        behind_barrier=(*dict.fromkeys(behind), SERVER_RESULTS),
+        roles=_roles(questions, partials, filters, tables),
+        filters=filters,
+        counted_apart={
+            fact: tuple(
+                dict.fromkeys(
+                    count.rows_out
+                    for count in filters
+                    if count.fact == fact and (fact, count.rows_out) not in counted_by_partials
+                )
+            )
+            for fact in facts
+        },
+    )
+
+
+def _filter_counts(partial: PartialPlan) -> Iterable[FilterCount]:
+    before = ALL_ROWS
+    for step in partial.steps:
+        after = before | frozenset(step.conditions)
+        yield FilterCount(step.stage, partial.fact, before, after)
+        before = after
+
+
+def _stages_of(
+    table: str, filters: Iterable[FilterCount], partials: Iterable[PartialPlan]
+) -> tuple[str, ...]:
+    stages = [count.stage for count in filters if count.fact == table]
+    stages += [partial.stage for partial in partials if partial.fact == table and partial.stage]
+    if not stages:  # rows that are listed unfiltered, and tables that wait for the final step
+        stages = [f"check_{table}"]
+    return tuple(dict.fromkeys(stages))
+
+
+def _behind_barrier(question: Question) -> Iterable[str]:
+    if not question.lists_rows:
+        yield question.stages.rank
+    yield from question.stages.join
+
+
+def _roles(
+    questions: Iterable[Question],
+    partials: Iterable[PartialPlan],
+    filters: Iterable[FilterCount],
+    tables: Iterable[str],
+) -> dict[str, StageRole]:
+    """What each stage does. Raises QuestionError for a name that stands for two stages.
+
+    Questions may share stages behind the barrier; an aggregate stage belongs to one partial.
+    """
+    claims: list[tuple[str, str, StageRole, object]] = [("", SERVER_RESULTS, "publish", None)]
+    claims += [("", f"check_{table}", "check", None) for table in tables]
+    claims += [("", count.stage, "filter", None) for count in filters]
+    claims += [(each.name, each.stage, "aggregate", each) for each in partials if each.stage is not None]
+    for question in questions:
+        claims += [] if question.lists_rows else [(question.name, question.stages.rank, "rank", None)]
+        claims += [(question.name, stage, "join", None) for stage in question.stages.join]
+    owners: dict[str, tuple[StageRole, object]] = {}
+    for name, stage, role, owner in sorted(claims, key=lambda claim: claim[0][:1].isalpha()):  # own ones last
+        if owners.setdefault(stage, (role, owner)) != (role, owner):
+            raise QuestionError(
+                f"question {name}, stages: {stage} is the name of another stage; choose another"
+            )
+    return {stage: role for stage, (role, _) in owners.items()}

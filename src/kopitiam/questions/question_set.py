@@ -1,0 +1,112 @@
+"""What a run asks: parameters and questions. Everything else about the run follows from this value.
+
+The registry keeps it as JSON with the run, the summary beside the answers has the same, so that both can be
+read again without the file that the definitions came from.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.contracts.tables import Table
+from kopitiam.questions.catalog import builtin, check_together, read_json
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.groups import MAX_GROUPS, require_few_groups
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.plans import PartialPlan, StagePlan, plan_partials, plan_stages
+from kopitiam.questions.wording import Flaw, nearest, one_line
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    parameters: Parameters
+    questions: tuple[Question, ...]
+
+    @classmethod
+    def of_catalog(cls, parameters: Parameters | None = None) -> "QuestionSet":
+        """The built-in questions, which are asked where nothing else is said."""
+        return cls(parameters or Parameters(), tuple(builtin().values()))
+
+    @classmethod
+    def select(
+        cls, parameters: Parameters, own: Sequence[Question] = (), names: Sequence[str] | None = None
+    ) -> "QuestionSet":
+        """The questions with these names, out of the catalog and `own`.
+
+        Without names: all of `own`, or the catalog if there are none. Raises QuestionError for a name that
+        stands for nothing or twice, for an own question with the name of a built-in one, and for stages that
+        share a name.
+        """
+        check_together([*builtin().values(), *own], "questions")
+        known = builtin() | {question.name: question for question in own}
+        if names is None:
+            names = [question.name for question in own] or list(builtin())
+        if not names:
+            raise QuestionError("ask: no question is named")
+        for name in names:
+            if name not in known:
+                there = f"there are {', '.join(known)}{nearest(name, tuple(known))}"
+                raise QuestionError(one_line(f"ask: there is no question {name[:60]!r}; {there}"))
+        asked = cls(parameters, tuple(known[name] for name in dict.fromkeys(names)))
+        _ = asked.stages  # refuses names that stand for two stages
+        return asked
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "QuestionSet":
+        """As `to_dict` gives it. Runs of versions without own questions have parameters only."""
+        return _from_text(json.dumps(values, sort_keys=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Parameters; and, unless it is the catalog, the names asked for and the definitions of own ones."""
+        values = self.parameters.to_dict()
+        if self.questions == tuple(builtin().values()):
+            return values
+        values["ask"] = [question.name for question in self.questions]
+        if own := [json.loads(question.definition) for question in self.questions if not question.is_builtin]:
+            values["definitions"] = own
+        return values
+
+    def require_answerable(self, max_groups: int = MAX_GROUPS) -> None:
+        """Raises QuestionError for a question whose keys can make more groups than that."""
+        for question in self.questions:
+            try:
+                require_few_groups(question, self.parameters, max_groups)
+            except Flaw as flaw:
+                raise flaw.of_question(question.name) from None
+
+    @cached_property
+    def by_name(self) -> dict[str, Question]:
+        return {question.name: question for question in self.questions}
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """The tables that have to be sent, each with the columns that are needed, in the order of sending."""
+        needed: dict[str, set[str]] = {}
+        for question in self.questions:
+            for table, columns in question.reads.items():
+                needed.setdefault(table, set()).update(columns)
+        return {name: LAYOUT[name].normal_form(needed[name]) for name in LAYOUT if name in needed}
+
+    @cached_property
+    def partials(self) -> tuple[PartialPlan, ...]:
+        return plan_partials(self.questions)
+
+    @cached_property
+    def stages(self) -> StagePlan:
+        return plan_stages(self.questions, self.partials, list(self.tables))
+
+
+@lru_cache(maxsize=256)
+def _from_text(text: str) -> QuestionSet:
+    values = json.loads(text)
+    own = read_json(values.get("definitions", []))
+    return QuestionSet.select(Parameters.from_dict(values), own, values.get("ask"))
+
+
+def tables_of(names: Mapping[str, Iterable[str]]) -> dict[str, Table]:
+    """Tables in normal form by the names of their columns."""
+    return {table: LAYOUT[table].normal_form(columns) for table, columns in names.items()}

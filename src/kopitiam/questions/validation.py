@@ -1,0 +1,301 @@
+"""One definition read and checked, key by key.
+
+The clauses `rank`, `chart` and `stages` are read in `clauses`. Every refusal is a `Flaw` of one line.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.clauses import read_chart, read_rank, read_stages
+from kopitiam.questions.definitions import (
+    FILTERS,
+    RANK,
+    Named,
+    NamedFilter,
+    Question,
+    Rank,
+    matched_name,
+)
+from kopitiam.questions.expressions import ColumnRef, Expression, columns_in
+from kopitiam.questions.layout import FACTS, LAYOUT, LayoutTable
+from kopitiam.questions.operations import with_article
+from kopitiam.questions.parsing import Scope, no_join_of_facts, parse
+from kopitiam.questions.wording import Flaw, nearest
+
+MOST_TITLE = 200
+MOST_CHARACTERS = 10_000  # of a definition as JSON
+MOST: dict[str, int] = {"where": 20, "by": 16, "measure": 32, "columns": 64, "order": 64}
+KEYS = ("name", "title", "from", "where", "by", "measure", "rank", "columns", "order", "chart", "stages")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_BUILTIN_NAME = re.compile(r"[0-9](_[0-9])?")
+_RESERVED = frozenset({RANK, "run", "count"})
+_FILES = frozenset({"charts", "questions", "rejected", "report", "results", "rows", "summary"})
+_FILTER_NAMES = frozenset(name.removeprefix("@") for name in FILTERS)
+
+
+def read_definition(entry: Mapping[str, Any], *, is_builtin: bool = False) -> Question:
+    """One question from the keys of its definition; raises `Flaw`, one line, about the first wrong key."""
+    try:
+        _require_plain(entry)
+        return _Definition(entry, is_builtin).question()
+    except Flaw as flaw:
+        name = entry.get("name")
+        is_name = isinstance(name, str) and (_NAME.fullmatch(name) or _BUILTIN_NAME.fullmatch(name))
+        raise (flaw.of_question(str(name)) if is_name else flaw) from None
+
+
+def _require_plain(entry: Mapping[str, Any]) -> None:
+    """Keys that are known, values that JSON has, texts that can be encoded, and not too much of it."""
+    for key in entry:
+        if key not in KEYS:
+            raise Flaw(
+                str(key)[:40], f"is not known; want some of {', '.join(KEYS)}{nearest(str(key), KEYS)}"
+            )
+    for key, value in entry.items():
+        try:
+            text = json.dumps(value, ensure_ascii=False)
+            text.encode()
+        except (TypeError, ValueError, RecursionError):
+            raise Flaw(key, "want texts, whole numbers, lists and tables of them") from None
+        if "\\u0000" in text:
+            raise Flaw(key, "a text must not have the character NUL")
+    if (length := len(json.dumps(entry, ensure_ascii=False))) > MOST_CHARACTERS:
+        raise Flaw("name", f"the definition has {length:,} characters; at most {MOST_CHARACTERS:,} are read")
+
+
+@dataclass(frozen=True)
+class _Definition:
+    entry: Mapping[str, Any]
+    is_builtin: bool
+
+    def question(self) -> Question:
+        name, title, fact = self._name(), self._title(), self._fact()
+        filters = tuple(self._filter(text) for text in self._texts("where", may_be_missing=True))
+        measures = self._named("measure", Scope(fact.name, is_measure=True))
+        keys = self._named("by", Scope(fact.name, may_use_attributes=True))
+        if keys and not measures:
+            raise Flaw("measure", "is missing; by groups rows, so say what is measured, such as count(*)")
+        shown = self._texts("columns")
+        attributes: tuple[ColumnRef, ...]
+        if measures:
+            attributes = self._attributes(shown, keys, measures, fact)
+        else:
+            keys, attributes = self._listed(shown, fact)
+        _require_distinct(keys, measures, attributes)
+        rank = read_rank(self.entry.get("rank"), keys, measures)
+        shown = tuple(text.rpartition(".")[2] for text in shown)
+        known = [*(each.name for each in (*keys, *measures)), *(a.name for a in attributes)]
+        known += [RANK] if rank is not None and rank.top != 1 else []
+        order = self._texts("order", may_be_missing=True)
+        for key, columns in (("columns", shown), ("order", order)):
+            self._require_known(key, columns, known, rank)
+        return Question(
+            name=name,
+            title=title,
+            fact=fact.name,
+            filters=filters,
+            keys=keys,
+            measures=measures,
+            rank=rank,
+            shown=shown,
+            attributes=attributes,
+            order=order or tuple(key.name for key in keys),
+            chart=read_chart(self.entry.get("chart"), known),
+            stages=read_stages(
+                self.entry.get("stages", {}), name, rank, [*_attributes_in(keys), *attributes]
+            ),
+            is_builtin=self.is_builtin,
+            definition=self._written(),
+        )
+
+    # -- the keys of a definition, in the order in which they stand
+
+    def _name(self) -> str:
+        name = self._text("name")
+        pattern = _BUILTIN_NAME if self.is_builtin else _NAME
+        if not pattern.fullmatch(name):
+            raise Flaw(
+                "name", f"{name[:60]!r}: want a small letter, then up to 39 of a to z, 0 to 9 and _, "
+                "such as sales_by_hour"
+            )  # fmt: skip
+        if name in _FILES or name.startswith("query_"):
+            raise Flaw("name", f"{name} is the name of another file; choose another")
+        if name in _FILTER_NAMES:
+            raise Flaw("name", f"{name} is the name of a filter; choose another, such as by_{name}")
+        return name
+
+    def _title(self) -> str:
+        title = self._text("title")
+        if not title.strip() or len(title) > MOST_TITLE or not title.isprintable():
+            raise Flaw("title", f"want one line of 1 to {MOST_TITLE} printable characters")
+        return title
+
+    def _fact(self) -> LayoutTable:
+        fact = self._text("from")
+        if fact not in FACTS:
+            raise Flaw("from", f"{fact[:60]!r}: want {' or '.join(FACTS)}")
+        return LAYOUT[fact]
+
+    def _filter(self, text: str) -> NamedFilter | Expression:
+        fact = self._text("from")
+        if text.startswith("@"):
+            for name in FILTERS:
+                if text == name:
+                    if text == "@amount" and "final_amount" not in LAYOUT[fact].by_name:
+                        raise Flaw("where", f"@amount is about final_amount, which {fact} does not have")
+                    return name
+            raise Flaw(
+                "where", f"{text[:60]!r} is no filter; there are {', '.join(FILTERS)}{nearest(text, FILTERS)}"
+            )
+        condition = _parsed("where", text, Scope(fact))
+        if condition.kind is not Kind.BOOLEAN:
+            raise Flaw("where", f"{text[:60]!r} is {with_article(condition.kind)}; want a condition")
+        return condition
+
+    def _named(self, key: str, scope: Scope) -> tuple[Named, ...]:
+        pairs = self._pairs(key)
+        names = [name for name, _ in pairs]
+        if len(pairs) > MOST[key]:
+            raise Flaw(key, f"{len(pairs)} are named; at most {MOST[key]} are kept")
+        for name in names:
+            if names.count(name) > 1:
+                raise Flaw(key, f"{name[:60]!r} stands there twice")
+            if not _NAME.fullmatch(name):
+                raise Flaw(
+                    key, f"{name[:60]!r} is no name; want small letters, digits and _, such as revenue"
+                )
+            if name in _RESERVED:
+                raise Flaw(key, f"{name} is the name of something else; choose another")
+        return tuple(Named(name, _parsed(f"{key}.{name}", text, scope)) for name, text in pairs)
+
+    def _pairs(self, key: str) -> list[tuple[str, str]]:
+        """Names and expressions, from a table or from a list of pairs."""
+        given = self.entry.get(key, {})
+        pairs = list(given.items()) if isinstance(given, Mapping) else given
+        if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+            raise Flaw(key, 'want { name = "expression", … }')
+        return [(name, text) for name, text in pairs]
+
+    def _written(self) -> str:
+        """JSON of the definition. Keys and measures are lists of pairs: their order counts, and programs
+        that keep or send JSON may change the order of an object."""
+        pairs = {key: self._pairs(key) for key in ("by", "measure") if key in self.entry}
+        return json.dumps({**self.entry, **pairs}, ensure_ascii=False, sort_keys=True)
+
+    def _attributes(
+        self, shown: Sequence[str], keys: Sequence[Named], measures: Sequence[Named], fact: LayoutTable
+    ) -> tuple[ColumnRef, ...]:
+        """Columns that are neither key, measure nor rank must be attributes of what a key identifies."""
+        own = {*(each.name for each in (*keys, *measures)), RANK}
+        identified = {
+            table: column
+            for column, table in fact.references.items()
+            if any(key.expression == ColumnRef(fact.name, column, Kind.ID) for key in keys)
+        }
+        return tuple(self._attribute(name, identified, own) for name in shown if name not in own)
+
+    def _listed(
+        self, shown: Sequence[str], fact: LayoutTable
+    ) -> tuple[tuple[Named, ...], tuple[ColumnRef, ...]]:
+        """Of a question that lists rows: columns of the fact, and attributes of what they identify.
+
+        The id that identifies an attribute is a key even if it is not shown: rows are sorted by it.
+        """
+        identified = {table: column for column, table in fact.references.items()}
+        attributes = [
+            self._attribute(name, identified, fact.by_name) for name in shown if name not in fact.by_name
+        ]
+        names = [name for name in shown if name in fact.by_name]
+        names += [attribute.reference for attribute in attributes]
+        keys = [
+            Named(name, ColumnRef(fact.name, name, fact.by_name[name].kind)) for name in dict.fromkeys(names)
+        ]
+        return tuple(keys), tuple(attributes)
+
+    def _attribute(self, name: str, identified: Mapping[str, str], own: Iterable[str]) -> ColumnRef:
+        table, _, attribute = name.rpartition(".")
+        there = [t for t in identified if attribute in LAYOUT[t].by_name and table in ("", t)]
+        if len(there) > 1:
+            choices = " or ".join(f"{t}.{attribute}" for t in there)
+            raise Flaw("columns", f"{name} is in several tables; want {choices}")
+        if there:
+            column = LAYOUT[there[0]].by_name[attribute]
+            return ColumnRef(there[0], attribute, column.kind, identified[there[0]])
+        if table in FACTS and table != self._text("from"):
+            raise Flaw("columns", f"{name[:60]!r}: {no_join_of_facts(table, self._text('from'))}")
+        holders = [t for t in LAYOUT.values() if not t.is_fact and attribute in t.by_name]
+        references = LAYOUT[self._text("from")].references
+        ids = [column for column, t in references.items() if t in {holder.name for holder in holders}]
+        known = [*own, *(a for t in identified for a in LAYOUT[t].by_name)]
+        hint = f"; to show it, make {' or '.join(ids)} a key" if ids else nearest(attribute, known)
+        raise Flaw("columns", f"{name[:60]!r} is no key, no measure and no attribute of a key{hint}")
+
+    def _require_known(
+        self, key: str, columns: Sequence[str], known: Sequence[str], rank: Rank | None
+    ) -> None:
+        for column in columns:
+            if column == RANK and rank is None:
+                raise Flaw(key, "rank is named, but nothing is ranked; add rank = { by = …, top = … }")
+            if column == RANK and rank is not None and rank.top == 1:
+                raise Flaw(key, "rank is always 1, since top is 1; leave it out")
+            if column not in known:
+                raise Flaw(key, f"{column[:60]!r} is none of {', '.join(known)}")
+
+    # -- values of the right shape
+
+    def _text(self, key: str) -> str:
+        text = self.entry.get(key)
+        if not isinstance(text, str):
+            raise Flaw(key, f'is missing; want {key} = "…"' if text is None else "want a text")
+        return text
+
+    def _texts(self, key: str, *, may_be_missing: bool = False) -> tuple[str, ...]:
+        given = self.entry.get(key, [] if may_be_missing else None)
+        if given is None:
+            raise Flaw(key, f'is missing; want {key} = ["…"]')
+        if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+            raise Flaw(key, f'want a list of texts, such as {key} = ["…"]')
+        if not given and not may_be_missing:
+            raise Flaw(key, f'is empty; want {key} = ["…"]')
+        if len(given) > MOST[key]:
+            raise Flaw(key, f"{len(given)} are named; at most {MOST[key]} are kept")
+        if twice := [text for text in given if given.count(text) > 1]:
+            raise Flaw(key, f"{twice[0][:60]!r} stands there twice")
+        return tuple(given)
+
+
+def _require_distinct(
+    keys: Sequence[Named], measures: Sequence[Named], attributes: Sequence[ColumnRef]
+) -> None:
+    """Every column of the answer has a name of its own, those that say what matched included."""
+    ids = {a.reference for a in attributes}
+    names = [*(each.name for each in (*keys, *measures)), *(a.name for a in attributes)]
+    names += [
+        matched_name(key.name)
+        for key in keys
+        if isinstance(key.expression, ColumnRef) and key.expression.name in ids
+    ]
+    for name in names:
+        if names.count(name) > 1:
+            raise Flaw("columns", f"{name} stands for two things; rename the key or the measure")
+
+
+def _is_pair(value: object) -> bool:
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    return is_pair and all(isinstance(part, str) for part in cast(Sequence[object], value))
+
+
+def _attributes_in(keys: Sequence[Named]) -> list[ColumnRef]:
+    return [column for key in keys for column in columns_in(key.expression) if column.is_attribute]
+
+
+def _parsed(key: str, text: str, scope: Scope) -> Expression:
+    try:
+        return parse(text, scope)
+    except QuestionError as error:
+        raise Flaw(key, str(error)) from None

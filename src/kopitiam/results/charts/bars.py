@@ -1,0 +1,246 @@
+"""Bars: in rows with their figures beside them, in columns along a time, stacked where they add up."""
+
+import functools
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import RANK
+from kopitiam.results.cells import cell_text
+from kopitiam.results.charts.colours import CATEGORIES, category, paint, step
+from kopitiam.results.charts.design import Axis, Design
+from kopitiam.results.charts.labels import Names, add_ticks, names_of_series, names_of_x, places
+from kopitiam.results.charts.selection import EXACTLY, Figure, Identity, Item, Selection
+from kopitiam.results.charts.sheet import LINE, Box, Label, Sheet, hover_text, named_figure
+from kopitiam.results.names import fitted, printable, text_width
+
+OTHERS = "others"
+_NAME_ROOM = 220  # pixels left of the bars
+_FIGURE_ROOM = 380  # pixels right of them
+_GAP = 8  # between groups of bars
+_STEP_OF_RANK = (6, 4, 3, 2)
+Colours = Callable[[Identity], str]
+Part = tuple[str, str, Figure]  # name, colour and figure of a part of a stack
+Parts = dict[Identity, list[Part]]
+
+
+def labelled_rows(design: Design, selection: Selection) -> Sheet:
+    """A bar for each row, below one another, with name and exact figure beside it; grouped by `x`."""
+    names = names_of_x(design.x, selection.items)
+    groups = {x: _group(design, selection, x) for x in names.identities}
+    colours, legend = _colours(design, selection.items)
+    labels = _labels(design, selection.items)
+    sheet = Sheet("x", design.y.title, is_whole=design.y.kind is Kind.COUNT)
+    sheet.left = 14 + max(min(text_width(printable(names[x])), _NAME_ROOM) for x in groups)
+    sheet.right = 16 + max(min(text_width(label), _FIGURE_ROOM) for label in labels.values())
+    sheet.domain = domain(item.figure for item in selection.items)
+    boxes, texts, top = [], [], 0.0
+    gap = _GAP if len(groups) < len(selection.items) else 4
+    for x, items in groups.items():
+        middle = top + LINE * len(items) / 2
+        texts.append(Label(fitted(names[x], _NAME_ROOM), -8, middle, "end", names[x]))
+        for item in items:
+            figure = float(item.figure or 0)
+            hover = _hover(design, names[x], item)
+            boxes.append(Box(0, figure, top + 1, top + LINE - 2, colours(item.series), hover))
+            texts.append(
+                Label(labels[item], max(sheet.at(0), sheet.at(figure)) + 6, top + LINE / 2, whole=hover)
+            )
+            top += LINE
+        top += gap
+    sheet.height = top
+    if legend:
+        sheet.add_legend(legend)
+    sheet.add_boxes(boxes)
+    sheet.add_labels(texts)
+    return sheet
+
+
+def _group(design: Design, selection: Selection, x: Identity) -> list[Item]:
+    def order(item: Item) -> tuple[int, int]:
+        return (item.rank, item.row) if design.is_ranked else (0, item.row)
+
+    return sorted((item for item in selection.items if item.x == x), key=order)
+
+
+def _labels(design: Design, items: list[Item]) -> dict[Item, str]:
+    """What stands beside each bar: what its colour means, further names, the figure."""
+    color = design.color
+    is_named = color is not None and color.name not in (RANK, design.x.name)
+    names = names_of_series(color, items) if color is not None and is_named else None
+    labels = {}
+    for item in items:
+        texts = [names[item.series]] if names is not None else []
+        texts += [
+            cell_text(axis.column, value) for axis, value in zip(design.beside, item.beside, strict=True)
+        ]
+        labels[item] = named_figure(texts, cell_text(design.y.column, item.figure), _FIGURE_ROOM)
+    return labels
+
+
+def _hover(design: Design, name: str, item: Item) -> str:
+    pairs = [(design.x.name, name)]
+    if design.color is not None and design.color.name != design.x.name:
+        pairs.append((design.color.name, cell_text(design.color.column, item.series_value)))
+    pairs += [
+        (axis.name, cell_text(axis.column, value))
+        for axis, value in zip(design.beside, item.beside, strict=True)
+    ]
+    return hover_text([*pairs, (design.y.name, cell_text(design.y.column, item.figure))])
+
+
+def _colours(design: Design, items: Iterable[Item]) -> tuple[Colours, list[tuple[str, str]]]:
+    """The colour of each bar, and what has to be said about it: names stand beside the bars already."""
+    color = design.color
+    if color is None:
+        return lambda _: paint("bar"), []
+    names = names_of_series(color, items)
+    if color.name == RANK:
+        shades = {rank: step(_STEP_OF_RANK[min(int(rank or 1), 4) - 1]) for rank in names.identities}
+        return shades.__getitem__, [(f"{RANK} {names[rank]}", shades[rank]) for rank in names.identities]
+    if len(names.identities) > CATEGORIES:
+        return lambda _: paint("bar"), []
+    return category_colours(names), []
+
+
+def category_colours(names: Names) -> Colours:
+    numbers = {identity: number for number, identity in enumerate(names.identities)}
+    return lambda identity: category(numbers[identity])
+
+
+def columns(design: Design, selection: Selection) -> Sheet:
+    """A column for each `x`, from left to right; figures are told when pointed at."""
+    names = names_of_x(design.x, selection.items)
+    sheet = Sheet("y", design.y.title, design.x.title, left=64, is_whole=design.y.kind is Kind.COUNT)
+    at, width = _bands(sheet, design.x, names)
+    shades: dict[Identity, str] = {}
+    rest = paint("bar")
+    if design.color is not None and design.color.name != design.x.name:
+        series, rest = names_of_series(design.color, selection.items), paint("others")
+        shades = {identity: category(n) for n, identity in enumerate(series.identities[:CATEGORIES])}
+        entries = [(series[identity], shade) for identity, shade in shades.items()]
+        if len(series.identities) > len(shades):
+            entries.append((OTHERS, rest))
+        sheet.add_legend(entries)
+    boxes = [
+        Box(
+            0,
+            float(item.figure or 0),
+            at[item.x],
+            at[item.x] + width,
+            shades.get(item.series, rest),
+            _hover(design, names[item.x], item),
+        )
+        for item in selection.items
+    ]
+    sheet.add_boxes(boxes)
+    return sheet
+
+
+def stacked(design: Design, selection: Selection, along: Axis) -> Sheet:
+    """The parts of each `x` on top of each other: columns over a time or a number, else rows."""
+    names, series = names_of_x(design.x, selection.items), names_of_series(along, selection.items)
+    colours = category_colours(series)
+    parts: Parts = {x: [] for x in names.identities}
+    for item in sorted(selection.items, key=lambda item: series.identities.index(item.series)):
+        parts[item.x].append((series[item.series], colours(item.series), item.figure))
+    for x, figure in selection.others.items():
+        if figure:
+            parts[x].append((OTHERS, paint("others"), figure))
+    legend = [(series[identity], colours(identity)) for identity in series.identities]
+    if selection.lumped:
+        legend.append((OTHERS, paint("others")))
+    if design.x.is_ordered:
+        return _stacked_columns(design, along, names, parts, legend)
+    return _stacked_rows(design, along, names, parts, legend)
+
+
+def _stacked_columns(
+    design: Design, along: Axis, names: Names, parts: Parts, legend: list[tuple[str, str]]
+) -> Sheet:
+    sheet = Sheet("y", design.y.title, design.x.title, left=64, is_whole=design.y.kind is Kind.COUNT)
+    at, width = _bands(sheet, design.x, names)
+    sheet.add_legend(legend)
+    sheet.add_boxes(
+        [box for x in parts for box in _stack(design, along, names[x], parts[x], (at[x], at[x] + width))]
+    )
+    return sheet
+
+
+def _stacked_rows(
+    design: Design, along: Axis, names: Names, parts: Parts, legend: list[tuple[str, str]]
+) -> Sheet:
+    """With the exact sum at the end of each."""
+    sheet = Sheet("x", design.y.title, is_whole=design.y.kind is Kind.COUNT)
+    sums = {x: _sum(figure for *_, figure in parts[x]) for x in parts}
+    texts = {x: cell_text(design.y.column, figure) for x, figure in sums.items()}
+    sheet.left = 14 + max(min(text_width(printable(names[x])), _NAME_ROOM) for x in parts)
+    sheet.right = 16 + max(map(text_width, texts.values()))
+    sheet.domain = domain(
+        _sum(f for *_, f in own if is_up(f)) for own in parts.values() for is_up in (_is_up, _is_down)
+    )
+    sheet.height = len(parts) * (LINE + 4)
+    sheet.add_legend(legend)
+    boxes, labels = [], []
+    for number, x in enumerate(parts):
+        top = number * (LINE + 4)
+        stack = _stack(design, along, names[x], parts[x], (top + 1, top + LINE - 2))
+        boxes += stack
+        end = max([sheet.at(0), *(sheet.at(max(box.begin, box.end)) for box in stack)])
+        labels.append(Label(fitted(names[x], _NAME_ROOM), -8, top + LINE / 2, "end", names[x]))
+        labels.append(Label(texts[x], end + 6, top + LINE / 2))
+    sheet.add_boxes(boxes)
+    sheet.add_labels(labels)
+    return sheet
+
+
+def _stack(
+    design: Design, along: Axis, name: str, parts: list[Part], edges: tuple[float, float]
+) -> list[Box]:
+    """Exact figures are added; only the ends of the boxes are floats. Negative ones go the other way."""
+    boxes = []
+    up = down = Decimal(0)
+    for part, colour, figure in parts:
+        size = Decimal(figure or 0)
+        begin = up if size >= 0 else down
+        end = begin + size
+        up, down = (end, down) if size >= 0 else (up, end)
+        pairs = [
+            (design.x.name, name),
+            (along.name, part),
+            (design.y.name, cell_text(design.y.column, figure)),
+        ]
+        boxes.append(Box(float(begin), float(end), *edges, colour, hover_text(pairs)))
+    return boxes
+
+
+def _bands(sheet: Sheet, axis: Axis, names: Names) -> tuple[dict[Identity, float], float]:
+    """Where the column of each value begins, and how wide it is; with labels below."""
+    numbers = places(axis, names)
+    pitch = sheet.width / len(numbers)
+    width = max(pitch * 0.82, pitch - 6) if pitch > 4 else pitch
+    shift = (pitch - width) / 2
+    ticks = [
+        (number * pitch + pitch / 2, names[value] if value in names.identities else str(value))
+        for value, number in numbers.items()
+    ]
+    add_ticks(sheet, ticks, pitch)
+    return {value: number * pitch + shift for value, number in numbers.items()}, width
+
+
+def domain(figures: Iterable[Figure]) -> tuple[float, float]:
+    known = [0.0, *(float(figure) for figure in figures if figure is not None)]
+    low, high = min(known), max(known)
+    return (low, high) if high > low else (0.0, 1.0)
+
+
+def _sum(figures: Iterable[Figure]) -> Decimal:
+    return functools.reduce(EXACTLY.add, (Decimal(figure or 0) for figure in figures), Decimal(0))
+
+
+def _is_up(figure: Figure) -> bool:
+    return (figure or 0) >= 0
+
+
+def _is_down(figure: Figure) -> bool:
+    return (figure or 0) < 0

@@ -1,0 +1,212 @@
+"""A chart before it is painted: what is drawn of an answer, and what the chart says about the rest.
+
+How bars are arranged follows from the definition and the number of rows:
+- up to 40 rows, or rows that neither add up nor follow a time or a number: a bar for each row, below one
+  another, with its exact figure beside it, at most 120 bars and 10 of one `x`;
+- one row for each `x` along a time or a number: columns, at most 400;
+- rows that add up to a whole: stacked by colour, the 10 largest series and the sum of the others.
+"""
+
+from dataclasses import dataclass, replace
+
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import Question
+from kopitiam.results.answers import Answers
+from kopitiam.results.charts import bars, grids, lines
+from kopitiam.results.charts.design import Axis, Design, NotDrawable, design
+from kopitiam.results.charts.distribution import Distribution, distribution
+from kopitiam.results.charts.selection import Selection, best_rows, first_rows, series
+from kopitiam.results.charts.sheet import Sheet, Spec
+from kopitiam.results.ringgit import ringgit
+
+MOST_LABELLED = 40  # rows of which each gets a bar with its figure, whatever the columns
+MOST_BARS = 120
+MOST_EACH = 10  # bars of one `x`, and series
+MOST_COLUMNS = 400
+MOST_STACKED_ROWS = 40
+MOST_POINTS = 2_000
+MOST_CELLS = (60, 40)  # columns and rows of a heat map
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a painter needs, and what is said about the chart in words."""
+
+    specification: Spec
+    texts: tuple[str, ...]  # that take the places of `@0`, `@1`, …
+    description: str
+    caption: tuple[str, ...]
+    drawn: int  # rows of the answer
+    rows: int
+    spread: Distribution | None = None  # of a histogram
+
+
+@dataclass(frozen=True)
+class Undrawn:
+    """Why there is no chart, for people."""
+
+    reason: str
+    rows: int
+
+
+def draw(answers: Answers, question: Question) -> Drawing | Undrawn:
+    rows = answers.rows(question.name)
+    try:
+        chart = design(question)
+        if chart is None:
+            return Undrawn("", rows)
+        if not rows:
+            return Undrawn("No rows.", 0)
+        return _drawn(answers, chart)
+    except NotDrawable as reason:
+        return Undrawn(f"The chart cannot be drawn: {reason}.", rows)
+
+
+def _drawn(answers: Answers, chart: Design) -> Drawing | Undrawn:
+    if chart.mark == "histogram":
+        return _histogram(answers, chart)
+    sheet, selection = _sheet(answers, chart)
+    if sheet is None:
+        return Undrawn(f"Nothing to draw: {chart.figures.name} is empty in every row.", selection.rows)
+    sheet.caption = _left_out(chart, selection, _most_each(answers, chart))
+    return _finished(chart, sheet, selection.drawn + selection.lumped, selection.rows)
+
+
+def _finished(chart: Design, sheet: Sheet, drawn: int, rows: int) -> Drawing:
+    said = f"{chart.question.title}. {_what(chart)}"
+    caption = tuple(sheet.caption)
+    specification = sheet.specification()
+    return Drawing(specification, tuple(sheet.texts), " ".join([said, *caption]), caption, drawn, rows)
+
+
+def _what(chart: Design) -> str:
+    if chart.mark == "histogram":
+        return f"How many rows have which {chart.x.name}."
+    by = f", by {chart.color.name}" if chart.color and chart.mark != "rect" else ""
+    if chart.mark == "rect":
+        return f"{chart.figures.name} by {chart.x.name} and {chart.y.name}."
+    return f"{chart.y.name} by {chart.x.name}{by}."
+
+
+def _sheet(answers: Answers, chart: Design) -> tuple[Sheet | None, Selection]:
+    match chart.mark:
+        case "bar":
+            return _bars(answers, chart)
+        case "point":
+            selection = first_rows(answers, chart, MOST_POINTS)
+            return lines.points(chart, selection) if selection.has_figures else None, selection
+        case "rect":
+            _require_apart(chart, chart.y)
+            selection = series(answers, chart, chart.y, *MOST_CELLS)
+            is_drawn = selection.has_figures
+            return grids.heat_map(chart, selection, chart.figures) if is_drawn else None, selection
+        case _:
+            _require_apart(chart, chart.color)
+            selection = series(answers, chart, chart.color, MOST_POINTS, MOST_EACH)
+            if not selection.has_figures:
+                return None, selection
+            paint = lines.line if chart.mark == "line" else lines.area
+            return paint(chart, selection, chart.color), selection
+
+
+def _bars(answers: Answers, chart: Design) -> tuple[Sheet | None, Selection]:
+    rows = answers.rows(chart.question.name)
+    if rows <= MOST_LABELLED:
+        selection = first_rows(answers, chart, rows)
+        sheet = bars.labelled_rows
+    elif chart.is_one_row_each:
+        most = MOST_COLUMNS if chart.x.is_ordered else MOST_BARS
+        selection = first_rows(answers, chart, most)
+        sheet = bars.columns if chart.x.is_ordered else bars.labelled_rows
+    elif chart.is_whole and chart.color is not None:
+        most = MOST_COLUMNS if chart.x.is_ordered else MOST_STACKED_ROWS
+        selection = series(answers, chart, chart.color, most, MOST_EACH)
+        return bars.stacked(chart, selection, chart.color) if selection.has_figures else None, selection
+    else:
+        selection = best_rows(answers, chart, MOST_BARS, _most_each(answers, chart))
+        sheet = bars.labelled_rows
+    return sheet(chart, selection) if selection.has_figures else None, selection
+
+
+def _most_each(answers: Answers, chart: Design) -> int:
+    """Bars of one `x`; a rank may have fewer places than there is room for."""
+    rank = chart.question.rank
+    if rank is None or set(rank.within) != {chart.x.identity}:
+        return MOST_EACH
+    return min(MOST_EACH, answers.asked.parameters.top if rank.top is None else rank.top)
+
+
+def _require_apart(chart: Design, along: Axis | None) -> None:
+    """Rows that share their place must add up."""
+    keys = {key.name for key in chart.question.keys}
+    axes = [chart.x] if along is None else [chart.x, along]
+    is_apart = not chart.question.lists_rows and keys <= {axis.identity for axis in axes}
+    if not is_apart and not chart.is_whole:
+        shared = " and ".join(axis.name for axis in axes)
+        raise NotDrawable(f"several rows share {shared}, and {chart.figures.name} does not add up")
+
+
+def _left_out(chart: Design, selection: Selection, most_each: int) -> list[str]:
+    said = []
+    if selection.lumped:
+        said.append(f"{selection.lumped:,} of {selection.rows:,} rows are added up as others.")
+    left = selection.rows - selection.drawn - selection.lumped
+    if left:
+        said.append(
+            f"The chart shows {selection.rows - left:,} of {selection.rows:,} rows{_which(chart, most_each)}."
+        )
+    empty = sum(item.figure is None for item in selection.items)
+    if empty:
+        said.append(f"{empty:,} {'row has' if empty == 1 else 'rows have'} no {chart.figures.name}.")
+    return said
+
+
+def _which(chart: Design, most_each: int) -> str:
+    if chart.mark == "point" or chart.is_one_row_each:
+        return ": the first ones"
+    if chart.mark == "rect":
+        columns, lines = MOST_CELLS
+        return f": of the first {columns} {chart.x.name} the {lines} {chart.y.name} with the highest peaks"
+    is_stacked = chart.is_whole and chart.color is not None and chart.mark != "line"
+    if is_stacked or most_each < MOST_EACH or (chart.mark != "bar" and chart.color is None):
+        return f": those of the first {chart.x.name}"
+    if chart.mark != "bar" and chart.color is not None:
+        return f": the {MOST_EACH} {chart.color.name} with the highest peaks"
+    by = "first by rank" if chart.is_ranked else f"largest by {chart.y.name}"
+    return f": of each {chart.x.name} at most {MOST_EACH}, the {by}"
+
+
+def _histogram(answers: Answers, chart: Design) -> Drawing | Undrawn:
+    spread = distribution(answers, chart.question.name, chart.x.name)
+    rows = spread.count + spread.missing
+    if not spread.bins:
+        return Undrawn(f"Nothing to draw: {chart.x.name} is empty in every row.", rows)
+    sheet = grids.histogram(chart, spread)
+    sheet.caption = [summary_text(chart.x, spread)]
+    if spread.missing:
+        sheet.caption.append(
+            f"{spread.missing:,} of {rows:,} rows have no {chart.x.name}; they are not drawn."
+        )
+    return replace(_finished(chart, sheet, spread.count, rows), spread=spread)
+
+
+def summary_text(axis: Axis, spread: Distribution) -> str:
+    """`1,161 rows · sum RM 91,872.75 · median RM 78.00 · largest RM 108.50`."""
+    figures = " · ".join(f"{word} {text}" for word, text in figures_of(axis, spread))
+    return f"{spread.count:,} {'row' if spread.count == 1 else 'rows'} · {figures}"
+
+
+def figures_of(axis: Axis, spread: Distribution) -> list[tuple[str, str]]:
+    known = {
+        "sum": spread.total,
+        "smallest": spread.least,
+        "median": spread.median,
+        "largest": spread.largest,
+    }
+
+    def shown(text: str) -> str:
+        if axis.kind is Kind.MONEY:
+            return ringgit(text)
+        return f"{int(text):,}" if axis.kind is Kind.COUNT else text
+
+    return [(word, shown(text)) for word, text in known.items() if text is not None]

@@ -1,0 +1,171 @@
+"""Lines, areas and points: figures along a time, a number or names."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from kopitiam.contracts.tables import Kind
+from kopitiam.results.cells import cell_text
+from kopitiam.results.charts.bars import OTHERS, category_colours
+from kopitiam.results.charts.colours import CATEGORIES, paint
+from kopitiam.results.charts.design import Axis, Design
+from kopitiam.results.charts.labels import Names, add_ticks, measured, names_of_series, names_of_x, places
+from kopitiam.results.charts.selection import Figure, Identity, Item, Selection
+from kopitiam.results.charts.sheet import Sheet, Spec, hover_text
+
+_MOST_MARKED = 1_000  # points of lines that tell their figure
+_MOST_SEEN = 80  # places of points that are large enough to be seen apart
+_DETAIL: Spec = {"field": "s", "type": "nominal"}
+_STROKE: Spec = {"field": "c", "type": "nominal", "scale": None, "legend": None}
+_HOVER: Spec = {"field": "h", "type": "nominal"}
+
+
+def line(design: Design, selection: Selection, along: Axis | None) -> Sheet:
+    drawing = _Lines(design, selection, along)
+    values = [value for each in drawing.series for value in drawing.points(each)]
+    drawing.sheet.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
+    drawing.mark_points(values)
+    return drawing.sheet
+
+
+def area(design: Design, selection: Selection, along: Axis | None) -> Sheet:
+    """Stacked if the figures add up to a whole; otherwise one above the other, half transparent."""
+    drawing = _Lines(design, selection, along)
+    if not design.is_whole:
+        values = [value for each in drawing.series for value in drawing.points(each)]
+        mark: Spec = {"type": "area", "fillOpacity": 0.25, "line": False}
+        drawing.sheet.add_points(values, mark, detail=_DETAIL, fill=_STROKE)
+        drawing.sheet.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
+        drawing.mark_points(values)
+        return drawing.sheet
+    base: dict[Identity, Decimal] = {}
+    stacks = [drawing.points(each, base) for each in drawing.series]
+    for values in stacks:
+        drawing.sheet.add_points(values, {"type": "area"}, y2={"field": "z"}, detail=_DETAIL, fill=_STROKE)
+    drawing.mark_points([value for values in stacks for value in values], is_seen=False)
+    return drawing.sheet
+
+
+def points(design: Design, selection: Selection) -> Sheet:
+    """A point for each row; of more than ten colours none is used, and pointing at a point tells the name."""
+    few = len({item.series for item in selection.items}) <= CATEGORIES
+    drawing = _Lines(design, selection, design.color if few else None)
+    values = [value for each in drawing.series for value in drawing.points(each)]
+    drawing.sheet.add_points(
+        [value for value in values if value["y"] is not None],
+        {"type": "point", "filled": True, "size": 40, "opacity": 0.75},
+        fill=_STROKE,
+        description=_HOVER,
+    )
+    return drawing.sheet
+
+
+class _Lines:
+    """The series of a chart and the places of their points."""
+
+    def __init__(self, design: Design, selection: Selection, along: Axis | None) -> None:
+        self.design, self.along = design, along
+        self.items = selection.items
+        self.others = selection.others if selection.lumped else {}
+        self.sheet = Sheet("y", design.y.title, design.x.title, left=64, right=20)
+        self.sheet.is_whole = design.y.kind is Kind.COUNT
+        self.names = names_of_x(design.x, self.items)
+        self.slots: list[Identity] = []  # all places, if they are not to scale
+        self.places = self._places()
+        self.series: list[Identity | None] = [None]
+        self.series_names: Names | None = None
+        if along is not None:
+            self.series_names = names_of_series(along, self.items)
+            self.series = list(self.series_names.identities)
+            self._add_legend(self.series_names)
+        if self.others:
+            self.series.append(OTHERS)
+
+    def _add_legend(self, names: Names) -> None:
+        entries = [(names[each], self.colour(each)) for each in names.identities]
+        self.sheet.add_legend([*entries, (OTHERS, paint("others"))] if self.others else entries)
+
+    def colour(self, series: Identity | None) -> str:
+        if self.series_names is None:
+            return paint("bar")
+        return category_colours(self.series_names)(series)
+
+    def _places(self) -> dict[Identity, float]:
+        """In pixels: to scale for figures and times, else one after the other."""
+        axis, names = self.design.x, self.names
+        values = {item.x: item.x_value for item in self.items}
+        numbers = {x: measured(axis, value) for x, value in values.items()}
+        is_period = axis.function is not None and axis.kind is not Kind.DATE
+        if is_period or not axis.is_ordered or None in numbers.values() or len(numbers) < 2:
+            slots = places(axis, names)
+            self.slots = list(slots)
+            pitch = self.sheet.width / len(slots)
+            ticks = [(n * pitch + pitch / 2, _tick(names, value)) for value, n in slots.items()]
+            add_ticks(self.sheet, ticks, pitch)
+            return {value: n * pitch + pitch / 2 for value, n in slots.items()}
+        known = {x: number for x, number in numbers.items() if number is not None}
+        low, high = min(known.values()), max(known.values())
+        at = {x: (number - low) / ((high - low) or 1) * self.sheet.width for x, number in known.items()}
+        self._add_scaled_ticks(sorted(at, key=at.__getitem__), at)
+        return at
+
+    def _add_scaled_ticks(self, ordered: Sequence[Identity], at: dict[Identity, float]) -> None:
+        """Values that are there, about a label's width apart."""
+        ticks: list[tuple[float, str]] = []
+        for value in ordered:
+            if not ticks or at[value] - ticks[-1][0] >= 120:
+                ticks.append((at[value], _tick(self.names, value)))
+        add_ticks(self.sheet, ticks, self.sheet.width)
+
+    def points(self, series: Identity | None, base: dict[Identity, Decimal] | None = None) -> list[Spec]:
+        """From left to right; with `base` on top of what lies there already."""
+        is_rest = bool(self.others) and series == OTHERS
+        name = OTHERS if is_rest else self.series_names[series] if self.series_names else ""
+        colour = paint("others") if is_rest else self.colour(series)
+        values: list[Spec] = []
+        for x, figure, hover in sorted(self._own(series, is_rest, name), key=lambda own: self.places[own[0]]):
+            value: Spec = {"x": self.places[x], "s": name, "c": colour}
+            value["y"] = None if figure is None else float(figure)
+            if base is not None:
+                below = base.get(x, Decimal(0))
+                base[x] = below + Decimal(figure or 0)
+                value |= {"y": float(base[x]), "z": float(below)}
+            values.append(value | {"h": self.sheet.hold(hover) if hover else ""})
+        return values
+
+    def _own(self, series: Identity | None, is_rest: bool, name: str) -> list[tuple[Identity, Figure, str]]:
+        """Places, figures and what is told of them. A period without a row breaks the line."""
+        if is_rest:
+            own = [(x, figure, self._hover(x, name, figure)) for x, figure in self.others.items()]
+        else:
+            own = [
+                (item.x, item.figure, self._hover(item.x, self._name(item), item.figure))
+                for item in self.items
+                if self.along is None or item.series == series
+            ]
+        there = {x for x, *_ in own}
+        return own + [(x, None, "") for x in self.slots if x not in there]
+
+    def _name(self, item: Item) -> str:
+        color = self.design.color
+        return "" if color is None else cell_text(color.column, item.series_value)
+
+    def _hover(self, x: Identity, series: str, figure: Figure) -> str:
+        pairs = [(self.design.x.name, self.names[x])]
+        if self.design.color is not None:
+            pairs.append((self.design.color.name, series))
+        return hover_text([*pairs, (self.design.y.name, cell_text(self.design.y.column, figure))])
+
+    def mark_points(self, values: Sequence[Spec], *, is_seen: bool = True) -> None:
+        """Points to be pointed at; seen where they do not crowd each other."""
+        if len(self.items) > _MOST_MARKED:
+            return
+        shown = [value for value in values if value["y"] is not None and value["h"]]
+        size = 26 if len(self.places) <= _MOST_SEEN else 8
+        mark: Spec = {"type": "point", "filled": True, "size": size, "opacity": 1}
+        if not is_seen:
+            mark |= {"size": 80, "opacity": 0}
+        self.sheet.add_points(shown, mark, fill=_STROKE, description=_HOVER)
+
+
+def _tick(names: Names, value: Identity) -> str:
+    return names[value] if value in names.identities else str(value)

@@ -1,0 +1,233 @@
+"""The rows of an answer that a chart draws, read in batches: an answer may be longer than memory.
+
+What is left out, and what is added up to "others", is counted, so that the chart can say so.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopitiam.questions.definitions import RANK
+from kopitiam.results.answers import Answers
+from kopitiam.results.cells import Value
+from kopitiam.results.charts.design import Axis, Design
+
+_ROW = "row number"  # no column can have this name
+_EXACT_DIGITS = 38  # of Arrow's decimal numbers
+EXACTLY = Context(prec=2 * _EXACT_DIGITS)
+Figure = int | Decimal | None
+Identity = Any  # of a value on an axis: an id, a name, a date
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row as it is drawn, or several rows added up."""
+
+    x: Identity
+    x_value: Value
+    figure: Figure
+    series: Identity = None
+    series_value: Value = None
+    beside: tuple[Value, ...] = ()
+    rank: int = 0
+    row: int = 0  # its place in the answer
+
+
+@dataclass(frozen=True)
+class Selection:
+    items: list[Item]
+    rows: int  # of the answer
+    drawn: int  # of these, each on its own or added up with others of the same `x` and series
+    others: dict[Identity, Figure] = field(default_factory=dict)  # by `x`: the sum of what is not drawn
+    lumped: int = 0  # rows that are in `others`
+
+    @property
+    def is_all(self) -> bool:
+        return self.drawn == self.rows
+
+    @property
+    def has_figures(self) -> bool:
+        return any(item.figure is not None for item in self.items)
+
+
+def first_rows(answers: Answers, design: Design, most: int) -> Selection:
+    """The first rows of the answer."""
+    items: list[Item] = []
+    for table in _tables(answers, design):
+        items += _items(table.slice(0, most - len(items)), design)
+        if len(items) >= most:
+            break
+    return Selection(items, answers.rows(design.question.name), len(items))
+
+
+def best_rows(answers: Answers, design: Design, most: int, most_each: int) -> Selection:
+    """For each `x` the first by rank, or those with the largest figures; of the first so many `x`."""
+    groups: dict[Identity, list[Item]] = {}
+    most_groups = most // most_each
+    for table in _tables(answers, design):
+        known = _of_known(table, design.x, groups, most_groups)
+        for item in _items(_best_of_each(known, design, most_each), design):
+            groups[item.x] = sorted([*groups[item.x], item], key=_preference(design))[:most_each]
+    items = [item for group in groups.values() for item in group]
+    return Selection(items, answers.rows(design.question.name), len(items))
+
+
+def series(answers: Answers, design: Design, along: Axis | None, most_x: int, most_series: int) -> Selection:
+    """Rows of the first `x` and of those values of `along` that reach the largest figures.
+
+    Rows that share `x` and `along` are added up; the design must allow that. What is not drawn of a stack is
+    added up as well, for each `x`. Without `along` there is one series.
+    """
+    chosen = None if along is None else _largest_series(answers, design, along, most_series)
+    groups: dict[Identity, None] = {}
+    items: dict[tuple[Identity, Identity], Item] = {}
+    totals: dict[Identity, Decimal] = {}
+    counted = drawn = 0
+    for table in _tables(answers, design):
+        known = _exact(_of_known(table, design.x, groups, most_x), design.figures)
+        for group in _sums(known, [design.x.identity], design.figures):
+            key, amount = group[design.x.identity], group[f"{design.figures.name}_sum"]
+            totals[key] = EXACTLY.add(totals.get(key, Decimal(0)), amount or 0)
+        kept = known
+        if along is not None and chosen is not None:
+            kept = known.filter(pc.is_in(known[along.identity], value_set=_values(known, along, chosen)))
+        counted, drawn = counted + known.num_rows, drawn + kept.num_rows
+        for item in _added_up(kept, design, along):
+            place = (item.x, item.series)
+            items[place] = _plus(items[place], item) if place in items else item
+    selection = Selection(list(items.values()), answers.rows(design.question.name), drawn)
+    if drawn == counted or not design.is_whole or design.mark not in ("bar", "area"):
+        return selection
+    shown: dict[Identity, Decimal] = dict.fromkeys(totals, Decimal(0))
+    for item in selection.items:
+        shown[item.x] = EXACTLY.add(shown[item.x], item.figure or 0)
+    others: dict[Identity, Figure] = {x: EXACTLY.subtract(total, shown[x]) for x, total in totals.items()}
+    return replace(selection, others=others, lumped=counted - drawn)
+
+
+def _tables(answers: Answers, design: Design) -> Iterator[pa.Table]:
+    """Batches with the columns of the design and the number of each row."""
+    begin = 0
+    for batch in answers.batches(design.question.name, design.columns):
+        numbers = pa.array(range(begin, begin + batch.num_rows), pa.int64())
+        begin += batch.num_rows
+        yield pa.Table.from_batches([batch]).append_column(_ROW, numbers)
+
+
+def _items(table: pa.Table, design: Design) -> Iterator[Item]:
+    color = design.color
+    for row in table.to_pylist():
+        yield Item(
+            row[design.x.identity],
+            row[design.x.name],
+            row[design.figures.name],
+            row[color.identity] if color else None,
+            row[color.name] if color else None,
+            tuple(row[axis.name] for axis in design.beside),
+            row.get(RANK, 0),
+            row[_ROW],
+        )
+
+
+def _of_known(table: pa.Table, x: Axis, groups: dict[Identity, Any], most: int) -> pa.Table:
+    """The rows whose `x` is among the first so many, which are noted in `groups`."""
+    values = pc.unique(table[x.identity].combine_chunks())
+    found = values.to_pylist()
+    for value in found:
+        if value not in groups and len(groups) < most:
+            groups[value] = []
+    wanted = [value for value in found if value in groups]
+    if len(wanted) == len(found):
+        return table
+    return table.filter(pc.is_in(table[x.identity], value_set=pa.array(wanted, values.type)))
+
+
+def _best_of_each(table: pa.Table, design: Design, most: int) -> pa.Table:
+    """The first `most` rows of each `x` by preference, so that few rows leave Arrow."""
+    if design.is_ranked and RANK in table.column_names:
+        preference = [(RANK, "ascending")]
+    else:
+        preference = [(design.y.name, "descending")]
+    order: list[Any] = [(design.x.identity, "ascending"), *preference, (_ROW, "ascending")]
+    in_order = table.take(pc.sort_indices(table, order))
+    codes = in_order[design.x.identity].combine_chunks().dictionary_encode("encode").indices.to_numpy()
+    begins = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]]) if len(codes) else np.zeros(0, np.int64)
+    sizes = np.diff(np.r_[begins, len(codes)])
+    places = np.arange(len(codes)) - np.repeat(begins, sizes)
+    return in_order.filter(pa.array(places < most))
+
+
+def _preference(design: Design) -> Any:
+    def by_rank(item: Item) -> tuple[int, int]:
+        return item.rank, item.row
+
+    def by_figure(item: Item) -> tuple[bool, Decimal, int]:
+        return item.figure is None, Decimal(item.figure or 0).copy_negate(), item.row
+
+    return by_rank if design.is_ranked else by_figure
+
+
+def _largest_series(answers: Answers, design: Design, along: Axis, most: int) -> set[Identity]:
+    """Exact in bounded memory: a value that is forgotten was below `most` others, which only grow."""
+    figure = design.figures
+    peaks: dict[Identity, tuple[Decimal, int]] = {}
+    for table in _tables(answers, design):
+        found = table.group_by(along.identity).aggregate([(figure.name, "max"), (_ROW, "min")])
+        for row in found.to_pylist():
+            peak = row[f"{figure.name}_max"]
+            height = Decimal("-Infinity") if peak is None else Decimal(peak)
+            before = peaks.get(row[along.identity], (height, -row[f"{_ROW}_min"]))
+            peaks[row[along.identity]] = max(height, before[0]), before[1]
+        if len(peaks) > 4 * most:
+            peaks = dict(_highest(peaks, most))
+    return {value for value, _ in _highest(peaks, most)}
+
+
+def _highest(
+    peaks: dict[Identity, tuple[Decimal, int]], most: int
+) -> list[tuple[Identity, tuple[Decimal, int]]]:
+    return sorted(peaks.items(), key=lambda pair: pair[1], reverse=True)[:most]
+
+
+def _exact(table: pa.Table, figure: Axis) -> pa.Table:
+    """With room for sums that no 64-bit integer holds."""
+    column = table[figure.name]
+    scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+    place = table.column_names.index(figure.name)
+    return table.set_column(place, figure.name, column.cast(pa.decimal128(_EXACT_DIGITS, scale)))
+
+
+def _sums(table: pa.Table, keys: list[str], figure: Axis) -> Iterable[dict[str, Any]]:
+    sums: list[dict[str, Any]] = (
+        table.group_by(keys).aggregate([(figure.name, "sum"), (_ROW, "min")]).to_pylist()
+    )
+    return sums
+
+
+def _values(table: pa.Table, axis: Axis, values: Iterable[Identity]) -> pa.Array:
+    return pa.array(list(values), table.schema.field(axis.identity).type)
+
+
+def _added_up(table: pa.Table, design: Design, along: Axis | None) -> Iterator[Item]:
+    axes = [design.x] if along is None else [design.x, along]
+    keys = list(dict.fromkeys(name for axis in axes for name in (axis.identity, axis.name)))
+    for row in _sums(table, keys, design.figures):
+        yield Item(
+            row[design.x.identity],
+            row[design.x.name],
+            row[f"{design.figures.name}_sum"],
+            row[along.identity] if along else None,
+            row[along.name] if along else None,
+            row=row[f"{_ROW}_min"],
+        )
+
+
+def _plus(one: Item, other: Item) -> Item:
+    if one.figure is None or other.figure is None:
+        return replace(one, figure=other.figure if one.figure is None else one.figure)
+    return replace(one, figure=EXACTLY.add(one.figure, other.figure))

@@ -1,0 +1,220 @@
+"""Sheets of a workbook, one for each answer: which rows and columns they have, and how cells are written."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from xlsxwriter.format import Format
+from xlsxwriter.workbook import Workbook
+from xlsxwriter.worksheet import Worksheet
+
+from kopitiam.contracts.parameters import SECONDS_PER_DAY
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import AnswerColumn, Question
+from kopitiam.results.answers import Answers
+from kopitiam.results.text import plain_text
+
+MOST_CELLS = 2_000_000  # of all sheets: some 25 seconds
+LEAST_CELLS = 20_000  # of one of many sheets
+EXCEL_ROWS = 1_048_576
+EXCEL_DIGITS = 15
+_HEADER_ROWS = 2
+_FIRST_YEAR = 1901  # Excel counts days from 1900, and takes that for a leap year
+_DAYS_TO_1970 = 25_569
+_WIDEST, _NARROWEST = 60, 8
+_FIGURES = frozenset({Kind.COUNT, Kind.MONEY, Kind.NUMBER})
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")
+_FORMATS = {
+    Kind.MONEY: "#,##0.00##",
+    Kind.NUMBER: "#,##0.0###",
+    Kind.COUNT: "#,##0",
+    Kind.DATE: "yyyy-mm-dd",
+    Kind.INSTANT: "yyyy-mm-dd hh:mm:ss",
+}
+_Write = Callable[[int, int, Any, Format | None], Any]
+
+
+class _Exact(float):
+    """A number that is written with the digits of a decimal, not with those of the nearest float."""
+
+    digits = ""
+
+    def __format__(self, _: str) -> str:
+        return self.digits
+
+
+@dataclass(frozen=True)
+class _Column:
+    column: AnswerColumn
+    has_texts: bool  # some value has more digits than Excel keeps
+    width: int
+
+
+@dataclass(frozen=True)
+class AnswerSheet:
+    name: str
+    question: Question
+    answers: Answers
+    columns: tuple[_Column, ...]
+    rows: int  # on the sheet
+
+    @classmethod
+    def of(cls, answers: Answers, question: Question, name: str) -> "AnswerSheet":
+        shown = [question.columns_by_name[column] for column in question.shown]
+        columns = [*shown, *(column for column in question.answer_columns if column not in shown)]
+        cells = max(LEAST_CELLS, MOST_CELLS // len(answers.asked.questions))
+        most = min(EXCEL_ROWS - _HEADER_ROWS, cells // len(columns))
+        rows = min(answers.rows(question.name), most)
+        return cls(name, question, answers, _measured(answers, question, columns, rows), rows)
+
+    @property
+    def title(self) -> str:
+        return f"{self.question.title} ({self.name})"
+
+    @property
+    def left_out(self) -> int:
+        return self.answers.rows(self.question.name) - self.rows
+
+    @property
+    def bound(self) -> str:
+        whole = self.rows + self.left_out
+        return f"the first {self.rows:,} of {whole:,} rows; all of them are in {self.question.csv_name}"
+
+    def write(self, workbook: Workbook) -> None:
+        sheet = workbook.add_worksheet(self.name)
+        bold = workbook.add_format({"bold": True})
+        formats = {kind: workbook.add_format({"num_format": text}) for kind, text in _FORMATS.items()}
+        sheet.freeze_panes(_HEADER_ROWS, 0)
+        places = self._places()
+        for place, (each, is_text) in enumerate(places):
+            sheet.set_column(place, place, each.width + (len(" (exact)") if is_text else 0))
+        sheet.write_string(0, 0, self.title + (f": {self.bound}" if self.left_out else ""), bold)
+        for place, (each, is_text) in enumerate(places):
+            sheet.write_string(1, place, each.column.name + (" (exact)" if is_text else ""), bold)
+        if self.rows:
+            sheet.autofilter(1, 0, 1 + self.rows, len(places) - 1)
+        number = _HEADER_ROWS
+        for batch in _first(self.answers, self.question.name, self.rows):
+            written = [
+                _cells(sheet, each.column, batch[each.column.name], is_text) for each, is_text in places
+            ]
+            styles = [_style(each.column, formats) for each, _ in places]
+            for row in range(len(batch)):
+                for place, (write, values) in enumerate(written):
+                    if (value := values[row]) is not None:
+                        write(number, place, value, styles[place])
+                number += 1
+
+    def _places(self) -> list[tuple[_Column, bool]]:
+        return [
+            (each, is_text)
+            for each in self.columns
+            for is_text in ((False, True) if each.has_texts else (False,))
+        ]
+
+
+def _measured(
+    answers: Answers, question: Question, columns: Sequence[AnswerColumn], rows: int
+) -> tuple[_Column, ...]:
+    """The columns, with the width of their first values, and whether any value has too many digits."""
+    long: set[str] = set()
+    first: dict[str, list[Any]] = {}
+    for batch in _first(answers, question.name, rows):
+        long |= {column.name for column in columns if _is_long(batch[column.name])}
+        first = first or batch.slice(0, 1_000).to_pydict()
+    return tuple(_Column(each, each.name in long, _width(each, first.get(each.name, []))) for each in columns)
+
+
+def _first(answers: Answers, name: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """The first rows of an answer, never more than one batch in memory."""
+    left = rows
+    for batch in answers.batches(name):
+        if left <= 0:
+            return
+        yield batch.slice(0, left)
+        left -= len(batch)
+
+
+def _is_long(values: pa.Array) -> bool:
+    """Whether any value has more digits than Excel keeps; zeros at either end do not count."""
+    if pa.types.is_decimal(values.type):
+        scale = values.type.scale
+        limit = pa.scalar(Decimal(10) ** (EXCEL_DIGITS - scale), pa.decimal128(38, scale))
+    elif pa.types.is_integer(values.type):
+        limit = pa.scalar(10**EXCEL_DIGITS, pa.int64())
+    else:
+        return False
+    large = values.filter(pc.fill_null(pc.greater_equal(pc.abs(values), limit), False))
+    digits = (f"{value:f}".replace(".", "").strip("-0") for value in map(Decimal, large.to_pylist()))
+    return any(len(each) > EXCEL_DIGITS for each in digits)
+
+
+def _width(column: AnswerColumn, values: Sequence[Any]) -> int:
+    widest = max((len(str(value)) for value in values if value is not None), default=0)
+    separators = widest // 3 if column.kind in (Kind.COUNT, Kind.MONEY) else 0
+    return max(_NARROWEST, min(_WIDEST, max(len(column.name), widest + separators) + 2))
+
+
+def _cells(
+    sheet: Worksheet, column: AnswerColumn, values: pa.Array, is_text: bool
+) -> tuple[_Write, list[Any]]:
+    """How the cells of a column are written, and their values.
+
+    Numbers, dates and truths as such; ids and all else as text, which is never taken for a formula.
+    """
+    if column.kind is Kind.BOOLEAN:
+        return sheet.write_boolean, values.to_pylist()
+    texts = [
+        clean(text) if is_there else None
+        for text, is_there in zip(plain_text(values).to_pylist(), values.is_valid().to_pylist(), strict=True)
+    ]
+    if column.kind in _FIGURES and not is_text:
+        floats = values.cast(pa.float64(), safe=False).to_pylist()
+        return sheet.write_number, list(map(_exact, floats, texts))
+    if column.kind in (Kind.DATE, Kind.INSTANT):
+        is_early = pc.less(pc.year(values), _FIRST_YEAR).to_pylist()
+        days = zip(_days(values), texts, is_early, strict=True)
+        return _writing_days(sheet), [text if early else day for day, text, early in days]
+    return sheet.write_string, texts
+
+
+def _exact(number: float | None, text: str | None) -> _Exact | None:
+    if number is None or text is None:
+        return None
+    exact = _Exact(number)
+    exact.digits = text.removesuffix(".0")
+    return exact
+
+
+def _days(times: pa.Array) -> list[float | None]:
+    """Days since Excel's first one, with the time of the day as a fraction."""
+    seconds = times.cast(pa.timestamp("s")).cast(pa.int64()).cast(pa.float64())
+    days: list[float | None] = pc.add(
+        pc.divide(seconds, float(SECONDS_PER_DAY)), float(_DAYS_TO_1970)
+    ).to_pylist()
+    return days
+
+
+def _writing_days(sheet: Worksheet) -> _Write:
+    """Days that Excel does not know are texts."""
+
+    def write(row: int, place: int, value: float | str, style: Format | None) -> None:
+        if isinstance(value, str):
+            sheet.write_string(row, place, value)
+        else:
+            sheet.write_number(row, place, value, style)
+
+    return write
+
+
+def _style(column: AnswerColumn, formats: dict[Kind, Format]) -> Format | None:
+    is_key = column.kind is Kind.COUNT and column.role == "key"  # a year has no separators
+    return None if is_key else formats.get(column.kind)
+
+
+def clean(text: str) -> str:
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)

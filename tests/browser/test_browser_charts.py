@@ -1,0 +1,264 @@
+"""Charts and names in a real browser: drawn by the gateway, taken in by the page, whatever the names are."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+from staging import shelve_answers
+from visits import Shelf, Visit
+
+from kopitiam.results.ringgit import ringgit
+from made_answers import MadeAnswers, answers_to, small_answers
+
+OWNER = "anybody"
+RIGHT_TO_LEFT = "\u202eevil \u05e9\u05dc\u05d5\u05dd\u200f 12\u2069"
+HOSTILE = [
+    "<img src=x onerror=boom()>",
+    "</title><script>boom()</script>",
+    "a]]>&amp;",
+    RIGHT_TO_LEFT,
+    "☕👩\u200d👧",
+]
+BARS = """name => [...document.querySelectorAll(`#chart-${name} path`)]
+    .filter(path => path.firstElementChild?.localName === "title")
+    .map(path => ({ title: path.textContent, width: path.getBBox().width, height: path.getBBox().height }))"""
+# Where each character of a text stands, from left to right, as it is drawn.
+DRAWN = """text => {
+    const shown = [...text.childNodes].filter(node => node.nodeType === 3).map(node => node.data).join("");
+    return [...Array(text.getNumberOfChars()).keys()].map(i => [shown[i], text.getExtentOfChar(i).x]);
+}"""
+WITHOUT_ISOLATES = r"""text => {
+    const node = [...text.childNodes].find(node => node.nodeType === 3);
+    node.data = node.data.replace(/[\u2066-\u2069]/g, "");
+}"""
+MADE_OF_TEXT = "() => document.querySelectorAll('img[src=x], [onerror], main script').length"
+WEIGHT = """() => performance.getEntriesByType("resource")
+    .concat(performance.getEntriesByType("navigation"))
+    .reduce((whole, entry) => whole + entry.encodedBodySize, 0)"""
+HOURLY = """
+name = "sales_by_hour"
+title = "Sales by hour and store"
+from = "transactions"
+by = { hour = "hour(created_at)", store_id = "store_id" }
+measure = { revenue = "sum(final_amount)" }
+columns = ["hour", "store_name", "revenue"]
+chart = { mark = "bar", x = "hour", y = "revenue", color = "store_name" }
+"""
+
+
+def open_answers(visit: Visit, shelf: Shelf, made: MadeAnswers, label: str = "Shelved") -> str:
+    run = shelve_answers(shelf.home, label, made, OWNER)
+    visit.open(f"#/runs/{run}")
+    return run
+
+
+def test_bars_stand_for_the_figures_and_tell_them_exactly(guest: Visit, shelf: Shelf) -> None:
+    made = small_answers()
+    open_answers(guest, shelf, made)
+    expect(guest.page.locator("#chart-3 svg")).to_be_visible()
+    figures = {row[2] + row[0]: row[3] for row in made.tables["3"]}
+    drawn: list[dict[str, Any]] = guest.page.evaluate(BARS, "3")
+    assert len(drawn) == len(figures)
+    most = max(bar["width"] for bar in drawn)
+    for bar in drawn:
+        told = dict(part.split(": ") for part in bar["title"].split("; "))
+        figure = figures[told["store_name"] + told["year_half_created_at"]]
+        assert told["tpv"] == ringgit(figure)
+        assert bar["width"] / most == pytest.approx(float(figure / max(figures.values())), abs=0.01)
+
+
+def test_any_question_has_its_chart_and_its_table(guest: Visit, shelf: Shelf) -> None:
+    rows = [(h, s, f"Store {s}", Decimal(100 * h + s), True) for h in range(8, 20) for s in range(14)]
+    run = open_answers(guest, shelf, answers_to(HOURLY, rows))
+    article = guest.page.locator("#answer-sales_by_hour")
+    expect(article.locator("svg.chart")).to_be_visible()
+    expect(article.locator("svg.chart")).to_contain_text("48 of 168 rows are added up as others.")
+    expect(article).to_contain_text("sum(final_amount) of transactions, for each hour and store_name.")
+    expect(article.locator(".leaf")).to_contain_text("1–20 of 168")
+    assert guest.rows("Sales by hour and store")[0] == ["8", "Store 0", "RM 800.00"]
+    article.get_by_role("searchbox").fill("Store 13")
+    expect(article.locator(".leaf")).to_contain_text("1–12 of 12")
+    with guest.page.expect_download() as download:
+        article.get_by_role("link", name="PNG").click()
+    assert download.value.suggested_filename == "results_sales_by_hour.png"
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert run
+
+
+def test_an_answer_by_name_and_period_has_a_column_for_each_period(guest: Visit, shelf: Shelf) -> None:
+    open_answers(guest, shelf, small_answers())
+    expect(guest.table("Total payment value per half-year and store")).to_be_visible()
+    assert guest.rows("Total payment value per half-year and store") == [
+        ["North", "RM 115,922.885", "RM 12,055,387.76"],
+        ["South", "RM 40.00", "–"],
+    ]
+    assert guest.rows("Best-selling product per month")[1] == ["2024-02", "99 not in its table", "12"]
+    assert guest.rows("Customers with most purchases per store")[0] == ["North", "2", "7", "empty", "8"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_text_everywhere(guest: Visit, shelf: Shelf, name: str) -> None:
+    run = open_answers(guest, shelf, small_answers(store=name, item=name), name)
+    expect(guest.page.locator("#chart-4 svg")).to_be_visible()
+    assert guest.page.evaluate(MADE_OF_TEXT) == 0
+    assert len(guest.page.evaluate(BARS, "4")) == 3
+    for place in ("#/", f"#/runs/{run}"):
+        guest.page.goto(f"{shelf.url}/{place}")
+        assert guest.page.evaluate(MADE_OF_TEXT) == 0
+
+
+def figure_order(page: Page, text: str) -> None:
+    """The figure of a label stands to the right of the name, its characters from left to right."""
+    label = page.locator("svg.chart text", has_text=text).first
+    drawn = label.evaluate(DRAWN)
+    written = "".join(character for character, _ in drawn)
+    begin = written.rindex(text)
+    figure = [x for _, x in drawn[begin:]]
+    assert figure == sorted(figure)
+    name = [x for character, x in drawn[: begin - 3] if character not in "\u2068\u2069\u200f\u202e"]
+    assert max(name) < figure[0]
+
+
+def test_a_right_to_left_name_does_not_turn_the_figure_beside_it(
+    guest: Visit, shelf: Shelf, context: BrowserContext, tmp_path: Path
+) -> None:
+    run = open_answers(guest, shelf, small_answers(store=RIGHT_TO_LEFT, item=RIGHT_TO_LEFT))
+    expect(guest.page.locator("#chart-3 svg")).to_be_visible()
+    figure_order(guest.page, "RM 115,922.885")
+    figure_order(guest.page, "3,031")
+    guest.page.locator("#chart-3 svg text", has_text="RM 115,922.885").first.evaluate(WITHOUT_ISOLATES)
+    with pytest.raises(AssertionError):
+        figure_order(guest.page, "RM 115,922.885")
+    for file in ("report.html", "3.svg"):
+        copy = tmp_path / file
+        address = f"{shelf.url}/api/v1/runs/{run}/results/{file}"
+        copy.write_bytes(context.request.get(address).body())
+        page = context.new_page()
+        page.goto(copy.as_uri())
+        figure_order(page, "RM 115,922.885")
+
+
+def test_a_note_behind_a_right_to_left_name_stays_behind_it(guest: Visit, shelf: Shelf) -> None:
+    made = small_answers()
+    made.tables["2_1"][1] = ("2024-02", 99, RIGHT_TO_LEFT, 12, False)
+    open_answers(guest, shelf, made)
+    row = guest.table("Best-selling product per month").locator("tbody tr").nth(1)
+    name, note = row.locator("bdi").last.bounding_box(), row.locator("em").bounding_box()
+    assert name is not None
+    assert note is not None
+    assert name["x"] + name["width"] <= note["x"] + 1
+    order = """element => { const range = document.createRange(), node = element.firstChild;
+        return [...node.data].map((_, i) => { range.setStart(node, i); range.setEnd(node, i + 1);
+            return range.getBoundingClientRect().left; }); }"""
+    places = row.locator("em").evaluate(order)
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("letter", ["x", "W", "م", "店"])
+def test_names_of_900_letters_leave_the_bars_and_the_page_as_they_are(
+    guest: Visit, shelf: Shelf, letter: str
+) -> None:
+    name = letter * 900
+    open_answers(guest, shelf, small_answers(store=name, item=name))
+    expect(guest.page.locator("#chart-4 svg")).to_be_visible()
+    for chart in ("2_1", "3", "4"):
+        assert max(bar["width"] for bar in guest.page.evaluate(BARS, chart)) > 200
+    assert guest.page.evaluate("() => document.documentElement.scrollWidth") <= 1280
+    shown = guest.page.locator("#answer-3 tbody bdi[title]").first
+    assert shown.get_attribute("title") == name
+    box = shown.bounding_box()
+    assert box is not None
+    assert box["width"] < 460
+    outside = """() => [...document.querySelectorAll("svg.chart text")].filter(text => {
+        const own = text.getBoundingClientRect(), all = text.closest("svg").getBoundingClientRect();
+        return own.right > all.right + 1 || own.left < all.left - 1; }).map(text => text.textContent)"""
+    assert guest.page.evaluate(outside) == []
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "<svg xmlns='http://www.w3.org/2000/svg'><script>boom()</script></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg' onload='boom()'/>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><image href='/favicon.ico'/></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><path fill='url(#x)'/></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><text style='color:red'>x</text></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><a href='javascript:boom()'/></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><foreignObject/></svg>",
+        "<html xmlns='http://www.w3.org/1999/xhtml'><script>boom()</script></html>",
+        "<svg",
+    ],
+)
+def test_a_picture_that_is_more_than_a_picture_is_not_taken_in(guest: Visit, shelf: Shelf, evil: str) -> None:
+    def answer(route: Route) -> None:
+        route.fulfill(status=200, content_type="image/svg+xml", body=evil)
+
+    guest.page.route("**/results/3.svg*", answer)
+    guest.expects_complaints = True  # that of a policy, as the case may be
+    open_answers(guest, shelf, small_answers())
+    expect(guest.page.locator("#chart-3")).to_contain_text("There is no chart")
+    assert guest.page.locator("#chart-3 svg, #chart-3 script").count() == 0
+    expect(guest.page.locator("#chart-4 svg")).to_be_visible()
+
+
+def test_charts_follow_the_colours_of_the_page(guest: Visit, shelf: Shelf) -> None:
+    open_answers(guest, shelf, small_answers())
+    bar = guest.page.locator("#chart-2_1 path.f-c0").first
+    fill = "path => getComputedStyle(path).fill"
+    light = bar.evaluate(fill)
+    guest.page.emulate_media(color_scheme="dark")
+    dark = bar.evaluate(fill)
+    assert (light, dark) == ("rgb(0, 114, 178)", "rgb(86, 180, 233)")
+    guest.page.get_by_role("button", name="Colours").click()  # the switch: light
+    assert bar.evaluate(fill) == light
+
+
+def test_charts_are_read_out_and_reached_by_keyboard(guest: Visit, shelf: Shelf) -> None:
+    open_answers(guest, shelf, small_answers())
+    chart = guest.page.get_by_role("img", name="Total payment value per half-year and store. tpv by")
+    expect(chart).to_be_visible()
+    region = guest.page.get_by_role("region", name="Chart: Total payment value per half-year and store")
+    region.focus()
+    expect(region).to_be_focused()
+    assert guest.page.evaluate("() => [...document.querySelectorAll('table')].every(table => table.caption)")
+
+
+def test_the_page_with_all_its_charts_is_light(guest: Visit, shelf: Shelf, record_property) -> None:
+    open_answers(guest, shelf, small_answers())
+    expect(guest.page.locator("#chart-4 svg")).to_be_visible()
+    weight = guest.page.evaluate(WEIGHT)
+    record_property("page_bytes", weight)
+    assert 20_000 < weight < 160_000
+    foreign = [request.url for request in guest.requests if "vega" in request.url]
+    assert foreign == []
+
+
+def test_a_chart_that_did_not_come_is_drawn_when_it_does(
+    guest: Visit, shelf: Shelf, context: BrowserContext
+) -> None:
+    guest.expects_silence = True
+    context.route("**/results/3.svg*", lambda route: route.abort("connectionrefused"))
+    open_answers(guest, shelf, small_answers())
+    expect(guest.page.locator("#chart-4 svg")).to_be_visible()
+    assert guest.page.locator("#chart-3 svg").count() == 0
+    context.unroute("**/results/3.svg*")
+    expect(guest.page.locator("#chart-3 svg")).to_be_visible()
+
+
+def test_a_chart_by_itself_follows_the_day_and_the_night(
+    browser: Browser, shelf: Shelf, tmp_path: Path
+) -> None:
+    run = shelve_answers(shelf.home, "Alone", small_answers(), OWNER)
+    grounds = []
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        file = tmp_path / "chart.svg"
+        address = f"{shelf.url}/api/v1/runs/{run}/results/3.svg"
+        file.write_bytes(context.request.get(address).body())
+        page = context.new_page()
+        page.goto(file.as_uri())
+        grounds.append(page.locator("path.f-ground").evaluate("path => getComputedStyle(path).fill"))
+        context.close()
+    assert grounds == ["rgb(255, 255, 255)", "rgb(27, 25, 23)"]

@@ -1,0 +1,95 @@
+"""Nothing in the program knows a question by name but its definition.
+
+Texts of the code are looked through, not comments. Layers that measure or check from outside may name them.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import kopitiam
+from kopitiam.questions.question_set import QuestionSet
+
+PACKAGE = Path(kopitiam.__file__).parent
+MAY_KNOW = ("questions", "chaos")  # the definitions; and what checks answers from outside
+CATALOG = QuestionSet.of_catalog()
+NAMED_FILTERS = {"filter_year", "filter_hour", "filter_amount"}
+GENERAL = {"server_results", *(f"check_{table}" for table in CATALOG.tables), *NAMED_FILTERS}
+
+
+def names_of_questions() -> set[str]:
+    """Names that stand for a question wherever they stand; a lone digit does so only as a key."""
+    names = {name for name in CATALOG.by_name if not name.isdigit()}
+    names |= set(CATALOG.stages.roles) - GENERAL
+    for question in CATALOG.questions:
+        names |= {question.title, question.csv_name, question.file_stem}
+        names |= {measure.name for measure in question.measures} - {"purchases"}
+        names |= {key.name for key in question.keys if key.name.endswith("_created_at")}
+    return names
+
+
+NAMES = names_of_questions()
+DIGITS = {name for name in CATALOG.by_name if name.isdigit()}
+
+
+def modules(suffix: str) -> Iterator[Path]:
+    for path in sorted(PACKAGE.rglob(f"*{suffix}")):
+        if path.relative_to(PACKAGE).parts[0] not in MAY_KNOW:
+            yield path
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[ast.Constant, bool]]:
+    """Text constants outside docstrings, and whether each is a key of a dictionary, index or comparison."""
+    keys = {
+        id(part)
+        for node in ast.walk(tree)
+        for part in (
+            node.keys
+            if isinstance(node, ast.Dict)
+            else [node.slice]
+            if isinstance(node, ast.Subscript)
+            else node.comparators
+            if isinstance(node, ast.Compare)
+            else []
+        )
+    }
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node, id(node) in keys
+
+
+def test_no_module_names_a_question() -> None:
+    found = []
+    for path in modules(".py"):
+        for constant, is_key in texts(ast.parse(path.read_text(encoding="utf-8"))):
+            if constant.value in NAMES or (is_key and constant.value in DIGITS):
+                found.append(f"{path.relative_to(PACKAGE)}:{constant.lineno} {constant.value!r}")
+    assert found == []
+
+
+def test_no_page_names_a_question() -> None:
+    pattern = re.compile("|".join(rf"[\"'`]{re.escape(name)}[\"'`]" for name in sorted(NAMES)))
+    found = []
+    for suffix in (".js", ".html", ".jinja", ".css", ".json"):
+        for path in modules(suffix):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+                if match := pattern.search(line):
+                    found.append(f"{path.relative_to(PACKAGE)}:{number} {match[0]}")
+    assert found == []
+
+
+def test_the_search_finds_what_it_looks_for() -> None:
+    """Or it would pass for ever."""
+    code = 'x = {"3": 1}; y = a["2_1"]; z = b == "4"; title = "Best-selling product per month"'
+    hits = [
+        c.value for c, is_key in texts(ast.parse(code)) if c.value in NAMES or (is_key and c.value in DIGITS)
+    ]
+    assert sorted(hits) == ["2_1", "3", "4", "Best-selling product per month"]

@@ -1,0 +1,185 @@
+"""Sets of questions: what is asked by names, which stages and columns have whose names, what JSON keeps."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.catalog import builtin, read_json
+from kopitiam.questions.question_set import QuestionSet
+
+OWN: dict[str, Any] = {
+    "name": "mine",
+    "title": "Mine",
+    "from": "transactions",
+    "where": ["final_amount > 10"],
+    "by": {"store_id": "store_id", "hour": "hour(created_at)"},
+    "measure": {"revenue": "sum(final_amount)", "purchases": "count(*)"},
+    "columns": ["store_name", "hour", "revenue"],
+}
+
+
+def own(**changes: Any) -> Any:
+    return read_json([{key: value for key, value in (OWN | changes).items() if value is not None}])[0]
+
+
+def select(*questions: Any, names: list[str] | None = None) -> QuestionSet:
+    return QuestionSet.select(Parameters(), questions, names)
+
+
+def test_own_questions_are_asked_unless_names_say_otherwise() -> None:
+    assert list(select().by_name) == list(builtin())
+    assert list(select(own()).by_name) == ["mine"]
+    assert list(select(own(), names=["3", "mine", "3"]).by_name) == ["3", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ([], "ask: no question is named"),
+        (["5"], "ask: there is no question '5'; there are 1, 2_1, 2_2, 3, 4, mine"),
+        (["min"], "did you mean mine?"),
+        (["x" * 5000], "there is no question 'xxx"),
+    ],
+)
+def test_a_name_that_stands_for_nothing_is_refused(names: list[str], reason: str) -> None:
+    with pytest.raises(QuestionError) as refused:
+        select(own(), names=names)
+    assert reason in str(refused.value)
+    assert len(str(refused.value)) <= 400
+
+
+def test_a_set_comes_back_from_json_with_the_order_of_its_keys() -> None:
+    asked = select(own(), names=["mine", "1"])
+    for told in (json.dumps(asked.to_dict()), json.dumps(asked.to_dict(), sort_keys=True)):
+        again = QuestionSet.from_dict(json.loads(told))
+        assert again == asked
+        assert [key.name for key in again.by_name["mine"].keys] == ["store_id", "hour"]
+        assert [measure.name for measure in again.by_name["mine"].measures] == ["revenue", "purchases"]
+
+
+def test_the_catalog_alone_is_told_by_its_parameters() -> None:
+    assert QuestionSet.of_catalog().to_dict() == Parameters().to_dict()
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        {"aggregate": "agg_tpv"},  # another partial's
+        {"aggregate": "sum_tpv"},
+        {"rank": "agg_mine"},
+        {"rank": "agg_tpv"},
+        {"join": ["sum_tpv"]},
+        {"join": ["server_results"]},
+        {"rank": "server_results"},
+        {"aggregate": "server_results"},
+    ],
+)
+def test_a_stage_has_a_name_of_its_own(stages: dict[str, Any]) -> None:
+    with pytest.raises(QuestionError, match=r"question mine, stages: .* is the name of another stage"):
+        select(own(stages=stages), names=["3", "mine"])
+
+
+@pytest.mark.parametrize("stage", ["filter_year", "filter_mine", "check_stores", "check_x"])
+def test_a_stage_is_not_named_like_a_filter_or_a_check(stage: str) -> None:
+    for stages in ({"aggregate": stage}, {"rank": stage}, {"join": [stage]}):
+        with pytest.raises(QuestionError, match=f"stages: {stage} reads like a filter or a check"):
+            own(stages=stages)
+
+
+def test_questions_may_share_the_stages_behind_the_barrier() -> None:
+    assert select(names=["2_1", "2_2"]).stages.behind_barrier == (
+        "max_products",
+        "join_items",
+        "server_results",
+    )
+
+
+@pytest.mark.parametrize("name", ["year", "hour", "amount"])
+def test_a_question_is_not_named_like_a_filter(name: str) -> None:
+    with pytest.raises(QuestionError, match=f"name: {name} is the name of a filter; choose another"):
+        own(name=name)
+
+
+@pytest.mark.parametrize("name", ["summary", "rejected", "query_1", "results"])
+def test_a_question_is_not_named_like_another_file(name: str) -> None:
+    with pytest.raises(QuestionError, match=f"name: {name} is the name of another file"):
+        own(name=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"measure": {"store_name": "sum(final_amount)"}, "columns": ["stores.store_name"]},
+        {"measure": {"hour": "sum(final_amount)"}, "columns": ["hour"]},
+        {"measure": {"store_is_matched": "count(*)"}, "columns": ["store_name"]},
+        {"by": {"store": "store_id", "store_id": "user_id"}, "columns": ["store_name", "birthdate"]},
+    ],
+)
+def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
+    with pytest.raises(QuestionError, match="stands for two things; rename the key or the measure"):
+        own(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"columns": ["rank"]}, "rank is named, but nothing is ranked; add rank"),
+        ({"rank": {"by": "revenue", "top": 1}, "columns": ["rank"]}, "rank is always 1, since top is 1"),
+        ({"rank": {"by": "revenue", "top": 1}, "order": ["rank"]}, "rank is always 1, since top is 1"),
+        ({"rank": {"by": ["revenue"], "top": 1}}, r"by = \['revenue'\]: want one of revenue"),
+        ({"rank": {"by": "revenue", "top": 10**9}}, 'want 1 to 100,000, or "@top"'),
+        (
+            {"columns": ["transaction_items.quantity"]},
+            "both facts, which are not joined; keep both in a data",
+        ),
+        ({"columns": ["store_nam"]}, "no attribute of a key; did you mean store_name"),
+        ({"by": {"all": "1"}}, "by.all: names no column, so it is the same for every row"),
+        ({"where": ["1 = 1"]}, "where: names no column"),
+        ({"measure": {"two": "1 + 1"}}, "measure.two: a measure is made of sum"),
+        ({"measure": {"x": "count(distinct 1)"}}, "names no column"),
+        ({"measure": {"x": "sum(final_amount) * sum(final_amount - 1)"}}, "money times money"),
+        ({"measure": {"x": "count(*) * count(*) * sum(final_amount) * 100000"}}, "digits; at most 38 are"),
+        ({"where": ["final_amount >= 99999999999999999"]}, "'99999999999999999' is too large"),
+        ({"where": ["final_amount in ()"]}, "IN has 0 values"),
+        ({"where": ["created_at > '2024-W05-1'"]}, "is not a time like"),
+        ({"where": ["date(created_at) > '2024-W05-1'"]}, "is not a date like"),
+        ({"by": {"month": "month(date(created_at))"}}, "date: functions of time are not nested"),
+        ({"where": ["transaction_id = '\x00'"]}, "must not have the character NUL"),
+        ({"title": "\ud800"}, "title: want texts"),
+        ({"columns": None}, r'columns: is missing; want columns = \["…"\]'),
+        ({"wher": ["@year"]}, "wher: is not known; want some of .*did you mean where"),
+        ({"where": ["@yaer"]}, "'@yaer' is no filter; there are @year, @hour, @amount; did you mean @year"),
+    ],
+)
+def test_a_definition_without_a_sound_answer_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(QuestionError, match=reason):
+        own(**changes)
+
+
+def test_a_definition_has_a_bounded_length() -> None:
+    with pytest.raises(QuestionError, match=r"the definition has 1\d,\d{3} characters; at most 10,000"):
+        own(where=[f"final_amount in ({', '.join(map(str, range(300)))}, {n})" for n in range(10)])
+    long = [f"final_amount in ({', '.join(map(str, range(300)))}, {n})" for n in range(6)]
+    definitions = [OWN | {"name": f"mine_{n}", "where": long} for n in range(30)]
+    with pytest.raises(QuestionError, match=r"definitions: .* characters; at most 200,000"):
+        read_json(definitions)
+    with pytest.raises(QuestionError, match="definitions: 101 questions; at most 100"):
+        read_json([OWN | {"name": f"mine_{n}"} for n in range(101)])
+
+
+def test_a_list_has_the_ids_of_shown_attributes_as_keys() -> None:
+    [listed] = read_json(
+        [{"name": "listed", "title": "Rows", "from": "transactions", "columns": ["transaction_id", "city"]}]
+    )
+    assert [key.name for key in listed.keys] == ["transaction_id", "store_id"]
+    assert listed.sort_columns == ("transaction_id", "store_id")
+    assert [(column.name, column.kind) for column in listed.answer_columns] == [
+        ("transaction_id", Kind.TEXT),
+        ("store_id", Kind.ID),
+        ("city", Kind.TEXT),
+        ("store_is_matched", Kind.BOOLEAN),
+    ]

@@ -1,0 +1,107 @@
+"""Which chart a question gets: the one of its definition, or one by the kinds of its columns."""
+
+import pytest
+
+from kopitiam.questions.catalog import builtin
+from kopitiam.results.charts.design import NotDrawable, design
+from made_answers import question
+
+SALES = 'name = "q"\ntitle = "t"\nfrom = "transactions"\n'
+BY_STORE = 'by = { store_id = "store_id" }\n'
+BY_MONTH = 'by = { month = "year_month(created_at)" }\n'
+BOTH = 'by = { store_id = "store_id", month = "year_month(created_at)" }\n'
+THREE = 'by = { store_id = "store_id", month = "year_month(created_at)", hour = "hour(created_at)" }\n'
+SUM = 'measure = { revenue = "sum(final_amount)" }\n'
+RANK = 'rank = { by = "revenue", within = ["month"], top = 3 }\n'
+
+
+def axes(definition):
+    made = design(question(SALES + definition))
+    return (
+        None if made is None else (made.mark, made.x.name, made.y.name, made.color.name if made.color else "")
+    )
+
+
+@pytest.mark.parametrize(
+    ("definition", "chosen"),
+    [
+        ('columns = ["transaction_id", "final_amount"]', ("histogram", "final_amount", "final_amount", "")),
+        ('columns = ["transaction_id", "created_at"]', None),
+        (SUM + 'columns = ["revenue"]', None),
+        (BY_STORE + SUM + 'columns = ["store_name", "revenue"]', ("bar", "store_name", "revenue", "")),
+        (BY_STORE + SUM + 'columns = ["store_id", "revenue"]', ("bar", "store_id", "revenue", "")),
+        (BY_MONTH + SUM + 'columns = ["month", "revenue"]', ("line", "month", "revenue", "")),
+        (
+            BOTH + SUM + 'columns = ["store_name", "month", "revenue"]',
+            ("line", "month", "revenue", "store_name"),
+        ),
+        (
+            BOTH + SUM + RANK + 'columns = ["month", "store_name", "revenue"]',
+            ("bar", "month", "revenue", "store_name"),
+        ),
+        (
+            THREE + SUM + 'columns = ["month", "store_name", "hour", "revenue"]',
+            ("bar", "month", "revenue", ""),
+        ),
+        (
+            BY_STORE + 'measure = { last = "max(created_at)" }\ncolumns = ["store_name", "last"]',
+            None,
+        ),
+    ],
+)
+def test_a_chart_is_chosen_by_the_kinds_of_the_columns(definition, chosen):
+    assert axes(definition) == chosen
+
+
+def test_the_chart_of_the_definition_comes_first():
+    chart = 'chart = { mark = "area", x = "month", y = "revenue" }\n'
+    assert axes(BY_MONTH + SUM + 'columns = ["month", "revenue"]\n' + chart) == (
+        "area",
+        "month",
+        "revenue",
+        "",
+    )
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_every_question_of_the_catalog_has_a_chart(name):
+    assert design(builtin()[name]) is not None
+
+
+@pytest.mark.parametrize(
+    ("chart", "reason"),
+    [
+        ('{ mark = "bar", x = "month", y = "store_name" }', "store_name holds no figures"),
+        ('{ mark = "histogram", x = "month", y = "count" }', "month holds no figures"),
+        ('{ mark = "rect", x = "month", y = "store_name" }', "wants a column of figures"),
+        (
+            '{ mark = "rect", x = "month", y = "revenue", color = "store_name" }',
+            "store_name holds no figures",
+        ),
+    ],
+)
+def test_a_chart_that_cannot_be_drawn_says_why(chart, reason):
+    text = BOTH + SUM + f'columns = ["month", "store_name", "revenue"]\nchart = {chart}'
+    with pytest.raises(NotDrawable, match=reason):
+        design(question(SALES + text))
+
+
+@pytest.mark.parametrize(
+    ("measure", "is_whole"),
+    [
+        ("sum(final_amount)", True),
+        ("count(*)", True),
+        ("sum(final_amount) + sum(discount_applied)", True),
+        ("avg(final_amount)", False),
+        ("max(final_amount)", False),
+        ("count(distinct user_id)", False),
+        ("ratio(sum(final_amount), count(*))", False),
+        ("sum(final_amount) * 2", False),
+    ],
+)
+def test_only_sums_and_counts_add_up_to_a_whole(measure, is_whole):
+    made = design(
+        question(SALES + BY_STORE + f'measure = {{ m = "{measure}" }}\ncolumns = ["store_name", "m"]')
+    )
+    assert made is not None
+    assert made.is_whole is is_whole

@@ -1,0 +1,106 @@
+"""Worker processes: started when needed, replaced when they die, bounded in memory and time."""
+
+import sys
+import threading
+
+import psutil
+import pytest
+
+from kopitiam.contracts.errors import Unavailable
+from kopitiam.worker_processes import Deadly, WorkerProcesses
+from waiting import eventually
+
+SERVE = """
+import os, resource, time
+from kopitiam.worker_processes import serve_orders
+
+def handle(order):
+    print("said by a library")
+    if order.get("die") and not os.path.exists(order["die"]):
+        open(order["die"], "w").close()
+        os.kill(os.getpid(), 9)
+    if order.get("always"):
+        os.kill(os.getpid(), 9)
+    if order.get("fill"):
+        bytearray(order["fill"])
+    time.sleep(order.get("sleep", 0))
+    return {"echo": order.get("text"), "pid": os.getpid()}
+
+serve_orders(handle, seconds=SECONDS, limit=resource.RLIMIT_DATA, memory_bytes=64 << 20, idle_seconds=IDLE)
+"""
+
+
+@pytest.fixture
+def workers():
+    made = []
+
+    def start(count=1, *, seconds=20, idle=None, is_eager=False):
+        code = SERVE.replace("SECONDS", str(seconds)).replace("IDLE", str(idle))
+        made.append(WorkerProcesses(lambda: (sys.executable, "-c", code), count, is_eager=is_eager))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def test_they_start_with_the_first_order_and_stay(workers):
+    pool = workers()
+    assert pool.pids == set()
+    first = pool.ask({"text": "שלום ☕"})
+    assert first["echo"] == "שלום ☕"
+    assert pool.ask({})["pid"] == first["pid"]
+    assert workers(2, is_eager=True).pids
+
+
+def test_one_that_dies_is_replaced_and_the_order_done(workers, tmp_path):
+    pool = workers()
+    assert pool.ask({"die": str(tmp_path / "once"), "text": "done"})["echo"] == "done"
+
+
+def test_an_order_that_kills_twice_is_deadly_and_the_next_one_is_done(workers):
+    pool = workers()
+    with pytest.raises(Deadly):
+        pool.ask({"always": True})
+    assert pool.ask({"text": "fine"})["echo"] == "fine"
+
+
+def test_an_order_that_takes_too_long_is_deadly(workers):
+    pool = workers(seconds=1)
+    with pytest.raises(Deadly):
+        pool.ask({"sleep": 60})
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="memory is bounded on Linux")
+def test_an_order_that_takes_too_much_memory_is_deadly(workers):
+    pool = workers()
+    assert pool.ask({"fill": 8 << 20})["pid"]
+    with pytest.raises(Deadly):
+        pool.ask({"fill": 512 << 20})
+
+
+def test_one_that_was_idle_has_gone_and_comes_back(workers):
+    pool = workers(idle=0.2)
+    pid = pool.ask({})["pid"]
+    eventually(lambda: not pool.pids)
+    assert pool.ask({})["pid"] != pid
+
+
+def test_none_outlives_the_pool_even_if_it_is_busy(workers):
+    pool = workers()
+    failed = []
+
+    def ask():
+        try:
+            pool.ask({"sleep": 60})
+        except Unavailable as error:
+            failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    eventually(lambda: pool.pids)
+    [pid] = pool.pids
+    pool.close()
+    asking.join(20)
+    assert failed
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -46,7 +46,7 @@ check: .venv/ready-dev  ## Lint, types, import rules, unit tests
 	$(BIN)/lint-imports
 	$(PYTEST) tests/unit
 
-reliability: .venv/ready-dev  ## Run faults against the real product, write docs/reliability.md; FAULTS="--only NAME"
+reliability: .venv/ready-dev  ## Run faults against the real product, write docs/reliability.md; FAULTS="--only NAME" for some of them
 	PYTHONPATH=tests:tests/acceptance:tests/chaos $(BIN)/python -m tools.reliability $(FAULTS)
 
 bench: .venv/ready-dev  ## Ratios against other engines; SCALE=1 for the full size

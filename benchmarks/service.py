@@ -89,13 +89,23 @@ def running_service() -> AbstractContextManager[Service]:
     )
 
 
+def running_version(environment: dict[str, str]) -> AbstractContextManager[Service]:
+    """A service like `running_service`, of the package that this environment finds."""
+    return _running(
+        lambda home, port: [sys.executable, "-m", "kopitiam", "serve", "--home", home, "--port", port],
+        environment,
+    )
+
+
 def running_gateway() -> AbstractContextManager[Service]:
     """Nobody else: what becomes durable there is not worked on beside it."""
     return _running(lambda home, port: [sys.executable, str(GATEWAY), home, port])
 
 
 @contextlib.contextmanager
-def _running(command: Callable[[str, str], list[str]]) -> Iterator[Service]:
+def _running(
+    command: Callable[[str, str], list[str]], environment: dict[str, str] | None = None
+) -> Iterator[Service]:
     """On a free port and in a home of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -104,7 +114,7 @@ def _running(command: Callable[[str, str], list[str]]) -> Iterator[Service]:
         home, log = Path(folder) / "home", Path(folder) / "service.log"
         with log.open("wb") as stderr:
             process = subprocess.Popen(
-                command(str(home), str(port)), stdout=subprocess.DEVNULL, stderr=stderr
+                command(str(home), str(port)), stdout=subprocess.DEVNULL, stderr=stderr, env=environment
             )
         try:
             service = Service(f"http://127.0.0.1:{port}", psutil.Process(process.pid), log)

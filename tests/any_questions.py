@@ -18,7 +18,11 @@ INSTANTS = (
     "2025-01-01 23:00:01",
     "2025-12-31 12:30:00",
 )
-AMOUNTS = ("0", "75", "-12.5", "75.075", "0.0001", "1000000.9999")
+AMOUNTS = ("0", "75", "-12.5", "75.075", "0.0001", "1000000.9999", "99999999999999.9999")
+NAMES = (
+    "joined", "joined_id", "joined_city", "joined_item_name", "k0", "m0", "l0", "s0", "w0", "d0", "best",
+    "winner", "place", "position", "known_id", "stores_id", "shard", "select", "order", "null", "date",
+)  # fmt: skip
 
 
 def _table(columns: dict[str, st.SearchStrategy[str]], least: int = 0, most: int = 12) -> Any:
@@ -50,7 +54,7 @@ tables = st.fixed_dictionaries(
             {
                 "transaction_id": st.sampled_from(["a", "b"]),
                 "item_id": _ids,
-                "quantity": st.sampled_from(["1", "2", "-3"]),
+                "quantity": st.sampled_from(["1", "2", "-3", "99999999999999999"]),
                 "unit_price": _money,
                 "subtotal": _money,
                 "created_at": st.sampled_from(INSTANTS),
@@ -124,11 +128,12 @@ _KEYS = {
         "year_quarter(users.registered_at)", "month(users.birthdate)", "payment_methods.method_name",
         "vouchers.voucher_code", "user_id is null", "final_amount", "minute(created_at)", "day(created_at)",
         "case when final_amount > 50 then 'large' when final_amount < 0 then 'negative' end",
-        "transaction_id",
+        "transaction_id", "stores.store_id", "users.user_id",
     ],
     "transaction_items": [
-        "item_id", "menu_items.category", "menu_items.is_seasonal", "menu_items.price", "year(created_at)",
-        "quarter(created_at)", "quantity * 2 + 1", "unit_price", "menu_items.available_from",
+        "item_id", "menu_items.item_id", "menu_items.category", "menu_items.is_seasonal", "menu_items.price",
+        "year(created_at)", "quarter(created_at)", "quantity * 2 + 1", "unit_price",
+        "menu_items.available_from",
     ],
 }  # fmt: skip
 _MEASURES = {
@@ -139,11 +144,12 @@ _MEASURES = {
         "ratio(sum(case when user_id is null then 1 else 0 end), count(*))",
         "ratio(sum(final_amount), sum(original_amount))", "ratio(count(*), sum(final_amount))",
         "min(transaction_id)", "count(*) - count(voucher_id)", "max(year_month(created_at))",
-        "sum(case when voucher_id is not null then discount_applied end)",
+        "sum(case when voucher_id is not null then discount_applied end)", "max(final_amount * 1000)",
     ],
     "transaction_items": [
         "count(*)", "sum(quantity)", "sum(subtotal)", "avg(quantity)", "ratio(sum(subtotal), sum(quantity))",
         "sum(quantity * unit_price)", "count(distinct transaction_id)", "sum(quantity) + sum(subtotal)",
+        "max(quantity * unit_price)", "min(subtotal - unit_price * quantity)",
     ],
 }  # fmt: skip
 _ATTRIBUTES = {
@@ -159,7 +165,8 @@ def definitions(draw: st.DrawFn, name: str = "mine") -> dict[str, Any]:
     fact = draw(st.sampled_from(["transactions", "transaction_items"]))
 
     def some(choices: list[str], least: int, most: int) -> list[str]:
-        return draw(st.lists(st.sampled_from(choices), min_size=least, max_size=most, unique=True))
+        chosen = st.lists(st.sampled_from(choices), min_size=least, max_size=most, unique=True)
+        return draw(chosen) if choices else []
 
     definition: dict[str, Any] = {
         "name": name,
@@ -174,11 +181,17 @@ def definitions(draw: st.DrawFn, name: str = "mine") -> dict[str, Any]:
         definition["columns"] = draw(st.permutations(columns))
         definition["order"] = draw(st.permutations(columns))[:2]
         return definition
-    keys = {f"key_{n}": key for n, key in enumerate(some(_KEYS[fact], 1, 3))}
-    measures = {f"measure_{n}": measure for n, measure in enumerate(some(_MEASURES[fact], 1, 3))}
-    attributes = [a for key in keys.values() for a in _ATTRIBUTES.get(key, ())]
-    shown = [*keys, *measures, *(some(attributes, 0, 2) if attributes else [])]
-    definition |= {"by": keys, "measure": measures, "columns": draw(st.permutations(shown))}
+    grouped = some(_KEYS[fact], 0, 3)
+    grouped += grouped[: draw(st.integers(0, 1))]  # a key may stand there twice, under two names
+    measured = some(_MEASURES[fact], 1, 3)
+    names = draw(st.permutations([*NAMES, *(f"key_{n}" for n in range(8))]))
+    keys = dict(zip(names, grouped, strict=False))
+    measures = dict(zip(names[len(keys) :], measured, strict=False))
+    attributes = [a for key in dict.fromkeys(grouped) for a in _ATTRIBUTES.get(key, ())]
+    shown = [*keys, *measures, *some(attributes, 0, 2)]
+    definition |= {"measure": measures, "columns": draw(st.permutations(shown))}
+    if keys:
+        definition["by"] = keys
     definition["order"] = draw(st.permutations(shown))[: draw(st.integers(0, 2))]
     if draw(st.booleans()):
         definition["rank"] = {

@@ -14,7 +14,7 @@ ROOM_BYTES = 8 << 20
 
 @contextmanager
 def mounted(folder: Path, room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={room_bytes}", "kopitiam-test", str(folder)]
     try:
         mounting = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -96,6 +96,8 @@ def _groups(question: Question, rows: Iterable[Row], tables: Tables) -> list[dic
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple(_value(key.expression, row, tables) for key in question.keys)].append(row)
+    if not question.keys:
+        groups.setdefault((), [])  # all rows are one group, even if there are none
     names = [key.name for key in question.keys]
     return [
         dict(zip(names, values, strict=True))

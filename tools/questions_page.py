@@ -164,7 +164,8 @@ and the summary counts it. Of an id that its table lists twice, the smallest val
 
 Groups are counted as far as the definition and the years of the run tell: functions of time, conditions, and cases of constants. Ids,
 texts and amounts are not counted. `questions.max_groups` in `kopitiam.toml` raises the bound. Sums and products are exact up to {widest}
-digits.
+digits; a run with larger figures fails with the reason. Keys, and values that are counted once, must fit into 64 bits: what could be
+larger is refused.
 
 ## What is refused
 | written | reason |

@@ -19,9 +19,10 @@ from kopitiam.bus.open import open_bus
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError, UserError
+from kopitiam.contracts.health import Health
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.logs import keep_small
+from kopitiam.fleet.logs import small_logs
 from kopitiam.fleet.readiness import ready_mark
 from kopitiam.fleet.records import read_record
 from kopitiam.fleet.roster import Roster
@@ -69,7 +70,7 @@ def member(settings: Settings, name: str, kind: NodeKind) -> Iterator[Member]:
     trouble = Future[None]()
     with (
         shared(settings.home),
-        _small_logs(settings),
+        small_logs(settings.home, settings.log_bytes),
         contextlib.closing(open_registry(settings.registry.url, settings.home, is_checked=True)) as registry,
         contextlib.closing(open_bus(settings.bus.url)) as bus,
         _port(settings, kind) as port,
@@ -96,18 +97,6 @@ def _lose(trouble: "Future[None]", error: KopitiamError) -> None:
     leaving = threading.Timer(_LEAVING_SECONDS, os._exit, [error.exit_code])
     leaving.daemon = True
     leaving.start()
-
-
-@contextlib.contextmanager
-def _small_logs(settings: Settings) -> Iterator[None]:
-    """While the block lasts, no log of this fleet grows without end."""
-    stopping, logs = threading.Event(), FleetHome(settings.home).logs
-    arguments = (logs, settings.log_bytes, stopping)
-    threading.Thread(target=keep_small, args=arguments, name="logs", daemon=True).start()
-    try:
-        yield
-    finally:
-        stopping.set()
 
 
 @contextlib.contextmanager
@@ -158,8 +147,8 @@ def run_pipeline(node: Member, shards: tuple[int, ...], engine: "SparkEngine", s
     from kopitiam.pipeline.executors import LOST_SECONDS, is_cluster, patience_with, watch_over  # noqa: PLC0415
     from kopitiam.pipeline.worker import Worker  # noqa: PLC0415
 
-    fence, session = node.membership.fence, engine.session
-    workplace = Workplace(session, scratch, _checkpoint(node.settings.home, shards, fence))
+    fence, session, health = node.membership.fence, engine.session, Health()
+    workplace = Workplace(session, scratch, _checkpoint(node.settings.home, shards, fence), health)
     made = pipeline_node(node.settings, shards, node.registry, node.bus, fence=fence, workplace=workplace)
     worker = Worker(made)
 
@@ -171,7 +160,7 @@ def run_pipeline(node: Member, shards: tuple[int, ...], engine: "SparkEngine", s
         return reason
 
     with working(worker.work, stop=[worker.stop], trouble=node.trouble):
-        node.membership.start(vouch=vouch)
+        node.membership.start(vouch=vouch, trouble=lambda: health.reason)
         spark = session.result()
         wait([worker.ready, node.trouble], return_when=FIRST_COMPLETED)
         if worker.ready.done():

@@ -189,7 +189,7 @@ class _Pipeline:
 
     def _tell(self) -> None:
         """What is wrong, as an alarm for every page that shows the nodes; and when it is over."""
-        fence, alarm = self._fence, self.health.trouble
+        fence, alarm = self._fence, self.health.reason
         if fence is None or self._told == alarm:
             return
         try:

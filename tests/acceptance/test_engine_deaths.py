@@ -25,7 +25,7 @@ SETTINGS = SMALL_BATCHES | {
     "KOPI_MONITOR__TIMEOUT_SECONDS": str(TIMEOUT_SECONDS),
     "KOPI_MONITOR__HEARTBEAT_SECONDS": "1",
 }
-STUCK_SECONDS = 100  # for a command that ends within a minute where nothing else is going on
+STUCK_SECONDS = 60
 
 
 @pytest.fixture

@@ -196,3 +196,12 @@ def test_a_second_service_on_the_same_home_is_refused(service: Service) -> None:
     )
     assert second.returncode == 2
     assert "another kopi serve or a fleet uses this home" in second.stderr
+
+
+def test_what_spark_says_while_the_service_lives_is_cut(service: Service) -> None:
+    log = service.home / "scratch" / "spark.log"
+    until(log.exists, ANSWER_SECONDS)
+    with log.open("ab") as spark:  # which appends too
+        spark.write(b"a line of Spark\n" * (17 << 16))
+    until(lambda: log.stat().st_size < 16 << 20, TIDY_SECONDS)
+    assert log.with_name("spark.log.1").stat().st_size >= 17 << 20

@@ -2,26 +2,34 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 import pytest
-from any_sales import LARGEST_AMOUNT, Drawn, expected_files, write_folder
+from any_sales import ALL_COLUMNS, LARGEST_AMOUNT, Drawn, expected_files, write_folder
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from services import ANSWER_SECONDS, ENVIRONMENT, SMALL_BATCHES, Service
 
-from catalog_tables import TABLES
 from kopitiam.client.calls import Calls
 from kopitiam.client.client import Client
+from kopitiam.client.downloads import FORMS
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.client.http import Transport
 from kopitiam.client.upload import Sending, upload
-from kopitiam.contracts.tables import CHUNK_ROWS
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.contracts.tables import CHUNK_ROWS, Table
 from kopitiam.questions.catalog import builtin
-from kopitiam.synthetic import Profile, generate
+from kopitiam.questions.definitions import Question
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.synthetic import Profile, WildShape, generate
+from kopitiam.synthetic.volumes import plan
+from kopitiam.synthetic.wild import WildSales
 from kopitiam.verification import verify
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
@@ -29,6 +37,8 @@ WILD_SEEDS = range(12) if IS_FULL else (0, 3, 7)
 WILD_SCALE = 0.0005
 MOST_CHUNKS = 60 if IS_FULL else 20  # of a table: each is a call of its own
 AT_ONCE = 5
+MANY_VARIETIES = (100_000, 10_000)  # distinct amounts
+CATALOG = list(builtin().values())
 
 counts = st.sampled_from([1, 2, 255, 256, 1_024, 1_025, 1_100, 10_000, 65_537, CHUNK_ROWS])
 any_sales = st.builds(
@@ -67,6 +77,17 @@ ALWAYS = [
 ]
 
 
+ALL_COLUMNS_ALWAYS = [
+    replace(ALL_DIFFERENT, rows=10_000, chunk_rows=6_000, empty_percent=50),
+    replace(ALL_DIFFERENT, rows=3_000, chunk_rows=1_000, ids=7, texts=20, instants=2, order="sorted"),
+]
+
+
+def shortened(drawn: Drawn) -> Drawn:
+    """With fewer rows: the questions about all columns have as many groups as there are rows."""
+    return drawn if IS_FULL else replace(drawn, rows=min(drawn.rows, 5_000))
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     served = Service(tmp_path_factory.mktemp("wild") / "home", ENVIRONMENT | SMALL_BATCHES)
@@ -75,42 +96,72 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     served.end()
 
 
-def submit(service: Service, folder: Path, out: Path, chunk_rows: int = CHUNK_ROWS) -> int:
-    """Sends a folder, waits, and downloads the answers to `out`; the number of chunks of transactions."""
+def submit(
+    service: Service,
+    folder: Path,
+    out: Path,
+    questions: Sequence[Question],
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    forms: tuple[str, ...] = FORMS,
+) -> int:
+    """Send a folder, wait, download the answers to `out`. Returns the number of chunks of transactions."""
     with Client.over(Transport(service.url, None)) as client:
-        found = open_folder(folder, TABLES)
+        found = open_folder(folder, tables_of(questions))
         check_structure(found)
-        run = client.open_run()
+        run = client.open_run(questions=own_of(questions), ask=[each.name for each in questions])
         upload(Calls(Transport(service.url, None)), found, run.id, Sending(chunk_rows=chunk_rows))
         chunks = run.wait(ANSWER_SECONDS).tables["transactions"].chunks
-        run.download(out)
+        run.download(out, forms)
     return chunks
 
 
-def csv_files(out: Path) -> dict[str, bytes]:
-    return {name: (out / answer.csv_name).read_bytes() for name, answer in builtin().items()}
+def tables_of(questions: Sequence[Question]) -> dict[str, Table]:
+    """The tables that the questions need, with the columns that they need."""
+    return QuestionSet.select(Parameters(), own_of(questions), [each.name for each in questions]).tables
 
 
-def wild_seed_is_answered(service: Service, scratch: Path, seed: int) -> bool:
-    data, out = scratch / f"data-{seed}", scratch / f"answers-{seed}"
-    generate(data, WILD_SCALE, seed, profile=Profile.WILD)
-    submit(service, data, out)
-    assert csv_files(out) == expected_files(data)
+def own_of(questions: Sequence[Question]) -> list[Question]:
+    return [question for question in questions if question.name not in builtin()]
+
+
+def csv_files(out: Path, questions: Sequence[Question]) -> dict[str, bytes]:
+    return {question.name: (out / question.csv_name).read_bytes() for question in questions}
+
+
+def folder_is_answered(service: Service, data: Path, out: Path) -> bool:
+    """The answers to the catalog and to the questions about all columns are DuckDB's, to the byte."""
+    questions = [*CATALOG, *ALL_COLUMNS]
+    submit(service, data, out, questions)
+    assert csv_files(out, questions) == expected_files(data, questions)
     assert verify(data, out).differences == ()
     return True
 
 
-def drawn_is_answered(service: Service, drawn: Drawn) -> bool:
+def wild_seed_is_answered(service: Service, scratch: Path, seed: int) -> bool:
+    data = scratch / f"data-{seed}"
+    generate(data, WILD_SCALE, seed, profile=Profile.WILD)
+    return folder_is_answered(service, data, scratch / f"answers-{seed}")
+
+
+def drawn_is_answered(service: Service, drawn: Drawn, questions: Sequence[Question]) -> bool:
     with tempfile.TemporaryDirectory(prefix="kopi-drawn-") as scratch:
-        folder = write_folder(drawn, Path(scratch) / "data")
+        folder = write_folder(drawn, Path(scratch) / "data", tables_of(questions).values())
         chunk_rows = max(drawn.chunk_rows, -(-drawn.rows // MOST_CHUNKS))
-        chunks = submit(service, folder, Path(scratch) / "answers", chunk_rows)
+        out, forms = Path(scratch) / "answers", FORMS if questions is CATALOG else ("csv",)
+        chunks = submit(service, folder, out, questions, chunk_rows=chunk_rows, forms=forms)
         assert chunks == -(-drawn.rows // chunk_rows)
-        assert csv_files(Path(scratch) / "answers") == expected_files(folder), drawn
+        assert csv_files(out, questions) == expected_files(folder, questions), drawn
     return True
 
 
-@settings(
+def test_own_questions_read_all_columns_of_all_tables() -> None:
+    assert {name: table.columns for name, table in tables_of(ALL_COLUMNS).items()} == {
+        name: table.columns for name, table in LAYOUT.items()
+    }
+
+
+any_number_of = settings(
     max_examples=40 if IS_FULL else 1,
     derandomize=not IS_FULL,
     database=None,
@@ -118,15 +169,54 @@ def drawn_is_answered(service: Service, drawn: Drawn) -> bool:
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
+
+
+@any_number_of
 @given(drawn=st.lists(any_sales, min_size=AT_ONCE, max_size=AT_ONCE))
 @example(drawn=ALWAYS)
 def test_columns_of_any_cardinality_and_order_are_answered_in_chunks_of_any_size(
     service: Service, drawn: Iterable[Drawn]
 ) -> None:
     with ThreadPoolExecutor(AT_ONCE) as clients:
-        assert all(clients.map(lambda each: drawn_is_answered(service, each), drawn))
+        assert all(clients.map(lambda each: drawn_is_answered(service, each, CATALOG), drawn))
+
+
+@any_number_of
+@given(drawn=st.lists(any_sales.map(shortened), min_size=1, max_size=1))
+@example(drawn=ALL_COLUMNS_ALWAYS)
+def test_own_questions_about_all_columns_are_answered_for_any_columns(
+    service: Service, drawn: Iterable[Drawn]
+) -> None:
+    with ThreadPoolExecutor(AT_ONCE) as clients:
+        assert all(clients.map(lambda each: drawn_is_answered(service, each, ALL_COLUMNS), drawn))
 
 
 def test_wild_folders_are_answered(service: Service, tmp_path: Path) -> None:
     with ThreadPoolExecutor(AT_ONCE) as clients:
         assert all(clients.map(lambda seed: wild_seed_is_answered(service, tmp_path, seed), WILD_SEEDS))
+
+
+def test_wild_folders_with_100_000_and_10_000_distinct_amounts_in_a_chunk_are_answered(
+    service: Service, tmp_path: Path
+) -> None:
+    """A folder of the usual scale has fewer rows than that."""
+    shape = replace(WildShape.of_seed(0), stores=7, items=8, amounts=MANY_VARIETIES, variety=7)
+    first, second, *_ = plan(WILD_SCALE)
+    months = [
+        replace(first, transactions=CHUNK_ROWS, items=CHUNK_ROWS),
+        replace(second, transactions=12_000, items=12_000),
+    ]
+    for _ in WildSales(shape, 1, months).write(tmp_path / "data"):
+        pass
+    for table, column in (("transactions", "final_amount"), ("transaction_items", "subtotal")):
+        files = sorted((tmp_path / "data" / table).iterdir())
+        parsing = pa_csv.ParseOptions(newlines_in_values=True)
+        distinct = [
+            pc.count_distinct(pa_csv.read_csv(f, parse_options=parsing)[column]).as_py() for f in files
+        ]
+        assert all(have >= want - 4 for have, want in zip(distinct, MANY_VARIETIES, strict=True))
+
+    chunks = submit(service, tmp_path / "data", tmp_path / "answers", CATALOG)
+
+    assert chunks == len(months), "each file is a chunk"
+    assert csv_files(tmp_path / "answers", CATALOG) == expected_files(tmp_path / "data")

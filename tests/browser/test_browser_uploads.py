@@ -142,6 +142,32 @@ def test_a_folder_that_is_dropped_is_recognized_and_answered(
     }
 
 
+def test_a_name_of_1025_characters_is_set_aside_with_a_reason_and_the_rest_is_answered(
+    visit: Visit, service: Service, sound_folder: Path
+) -> None:
+    """The browser cuts the file by rows and sends them as they are; the gateway looks at the cells."""
+    longest, too_long = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 1024, "\N{HOT BEVERAGE}" * 1025
+    stores = sound_folder / "stores" / "stores.csv"
+    stores.write_text(f"store_id,store_name\n1,{longest}\n2,{too_long}\n", encoding="utf-8")
+    sales = sound_folder / "transactions" / "transactions_202401.csv"
+    sales.write_text(sales.read_text() + "b,2,,90.25,2024-02-01 10:00:00\n")
+
+    visit.enter("#/upload")
+    visit.choose(sound_folder)
+    visit.expects_silence = True  # a busy machine has provisional answers too late: 503
+    run = visit.start("Long name")
+    visit.await_state("Done")
+    ((file, line, reason, row),) = visit.rows("Rows that were set aside")
+    assert (file, line) == ("stores/stores.csv", "3")
+    assert "store_name" in reason and "a text of at most 1,024 characters" in reason
+    assert row.startswith("2,\N{HOT BEVERAGE}")
+    expect(visit.page.locator(".account")).to_contain_text("7 rows read = 6 used + 1 rejected")
+    status = service.status(run)
+    assert (status["tables"]["stores"]["rows"], status["rejected"], status["unmatched"]) == (1, 1, 1)
+    shown = visit.rows("Total payment value per half-year and store")
+    assert {store: tpv for _, store, tpv in shown} == {longest: "RM 80.50", "2 not in its table": "RM 90.25"}
+
+
 def test_files_may_be_dropped_without_their_folders(visit: Visit, sound_folder: Path) -> None:
     files = sorted(sound_folder.glob("*/*.csv"))
     visit.enter("#/upload")

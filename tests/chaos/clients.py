@@ -39,12 +39,14 @@ class Trickle:
     """A run that is sent in small chunks, one at a time and in no order; the last one is held back until
     the client may finish."""
 
-    def __init__(self, fleet: Fleet, data: Path, url: str | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, data: Path, url: str | None = None, chunk_rows: int = _CHUNK_ROWS
+    ) -> None:
         self.may_finish = threading.Event()
         self.sent = 0
         self._transport = Transport(url or fleet.url, patience_seconds=PATIENCE_SECONDS)
         self._calls = Calls(self._transport)
-        self._pieces = _pieces(data)
+        self._pieces = _pieces(data, chunk_rows)
         self.run = self._calls.open_run(OpenRun(label="trickle", idempotency_key=uuid.uuid4().hex)).run
 
     def send(self) -> None:
@@ -75,10 +77,10 @@ class Trickle:
 
 
 @contextlib.contextmanager
-def trickling(fleet: Fleet, data: Path, out: Path) -> Iterator[Trickle]:
+def trickling(fleet: Fleet, data: Path, out: Path, chunk_rows: int = _CHUNK_ROWS) -> Iterator[Trickle]:
     """An upload that lasts as long as the block, some of it processed when the block begins; then its
     answers are exact."""
-    client = Trickle(fleet, data)
+    client = Trickle(fleet, data, chunk_rows=chunk_rows)
     with ThreadPoolExecutor(1) as thread, contextlib.closing(client):
         sending = thread.submit(client.send)
         fleet.wait(lambda: fleet.processed(client.run) or sending.done(), "processing what is sent")
@@ -122,12 +124,12 @@ def rows_of(data: Path) -> dict[str, int]:
     }
 
 
-def _pieces(data: Path) -> list[Piece]:
+def _pieces(data: Path, chunk_rows: int) -> list[Piece]:
     found = []
     with ThreadPoolExecutor(1) as parser:
         for table in TABLES:
             for chunk in read_chunks(
-                open_folder(data, TABLES), TABLES[table], parser, _refuse, chunk_rows=_CHUNK_ROWS
+                open_folder(data, TABLES), TABLES[table], parser, _refuse, chunk_rows=chunk_rows
             ):
                 content = encode(chunk.table, chunk.rows)
                 found.append(Piece(table, chunk.number, chunk.rows.num_rows, content))

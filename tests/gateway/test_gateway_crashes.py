@@ -78,7 +78,9 @@ def test_a_body_that_no_registry_knows_makes_way_for_another_one(start, serve) -
 
     served = serve()
     client = served.client
+    orphans = client.files_of(run)  # its rows, and its bad rows
     assert [client.put(run, 0, sent, media_type=CSV).status_code for _ in range(2)] == [201, 200]
+    assert len(orphans) == 2 and not set(orphans) & set(client.files_of(run))
     assert client.put(run, 0, lost, media_type=CSV).status_code == 409
     assert client.durable(run) == {0: hashlib.sha256(sent).hexdigest()}
     (chunk,) = served.gateway.registry.chunks(run, "users")
@@ -87,9 +89,49 @@ def test_a_body_that_no_registry_knows_makes_way_for_another_one(start, serve) -
     )
     assert hashlib.sha256(landed.read_bytes()).hexdigest() == chunk.landed
     assert pq.read_table(landed, partitioning=None)["user_id"].to_pylist() == [2, 3, 4]
+    assert [path for path in client.files_of(run) if path.suffix == ".parquet"] == [landed]
     rejected = client.http.get(f"/api/v1/runs/{run}/rejected.csv").text
     assert (rejected.count("worse,"), rejected.count("bad,")) == (1, 0)
     assert client.end(run, chunks=1, rows=3).status_code == 200
+
+
+def test_an_orphan_that_outlives_the_kill_after_the_registration_of_another_body_goes_with_the_next_call(
+    start, serve
+) -> None:
+    """The kill comes between the commit of the registry and the removal."""
+    doomed = start(KOPI_CRASH_AT="chunk.durable")
+    run = doomed.connect().open_run()
+    with pytest.raises(httpx.TransportError):
+        doomed.client.put(run, 0, BODIES[0])
+    assert doomed.is_killed()
+    doomed = start("gateway-2", KOPI_CRASH_AT="chunk.registered")
+    with pytest.raises(httpx.TransportError):
+        doomed.connect().put(run, 0, BODIES[1])
+    assert doomed.is_killed()
+
+    client = serve().client
+    assert len(client.files_of(run)) == 2
+    assert client.put(run, 0, BODIES[1]).status_code == 200
+    (left,) = client.files_of(run)
+    assert left.read_bytes() == BODIES[1]
+
+
+def test_an_orphan_beside_the_registered_body_goes_when_it_is_sent_again(start, serve) -> None:
+    """It found another body under its number, and was killed; then that one was registered."""
+    client = serve().client
+    run = client.open_run()
+    landed = client.file(run, 0)
+    landed.parent.mkdir(parents=True)
+    landed.write_bytes(BODIES[0])  # of a body that is not registered yet
+    doomed = start(KOPI_CRASH_AT="chunk.durable")
+    with pytest.raises(httpx.TransportError):
+        doomed.connect().put(run, 0, BODIES[1])
+    assert doomed.is_killed()
+    assert client.put(run, 0, BODIES[0]).status_code == 201
+    assert len(client.files_of(run)) == 2
+    assert client.put(run, 0, BODIES[1]).status_code == 409
+    assert client.files_of(run) == [landed]
+    assert landed.read_bytes() == BODIES[0]
 
 
 def test_of_many_that_race_for_the_number_of_a_lost_body_one_wins(start, serve) -> None:
@@ -111,7 +153,7 @@ def test_of_many_that_race_for_the_number_of_a_lost_body_one_wins(start, serve) 
         chunk_key(served.gateway.storage, run, chunk, chunk.digest, chunk.is_beside)
     )
     assert landed.read_bytes() == winner
-    assert {path.read_bytes() for path in served.client.files_of(run)} <= {winner, BODIES[0]}
+    assert served.client.files_of(run) == [landed]
 
 
 @pytest.mark.parametrize("point", END_POINTS)

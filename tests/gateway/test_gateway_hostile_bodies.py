@@ -18,6 +18,7 @@ import pytest
 from gateway_client import GatewayClient, RawUpload, eventually, parquet_file, parquet_of, rows_of
 
 from catalog_tables import TABLES
+from forged_footers import forged, size_of_row_groups, statistics_of
 from kopitiam.contracts.api import CSV
 from kopitiam.gateway import examiners
 from kopitiam.landing.writer import encode
@@ -181,6 +182,21 @@ def test_parquet_that_is_cut_or_spliced_is_refused(client: GatewayClient, run: s
         body = sound[:cut] if number % 2 else sound[: cut // 2] + sound[cut:]
         assert client.put(run, number, body, "transactions").status_code == 422
     assert client.put(run, 1000).status_code == 201
+
+
+def test_footers_that_would_lose_rows_in_spark_are_refused(client: GatewayClient, run: str) -> None:
+    sound = parquet_of("transactions")
+    for number, (change, reason) in enumerate(
+        (
+            (statistics_of("transaction_id", max_value=b"text-1"), "transaction_id: the statistics"),
+            (statistics_of("user_id", null_count=10), "user_id: the statistics"),
+            (size_of_row_groups(1 << 40), "wrong size of a row group"),
+        )
+    ):
+        response = client.put(run, number, forged(sound, change), "transactions")
+        assert (response.status_code, response.json()["error"]) == (422, "unsound")
+        assert reason in response.json()["message"]
+    assert client.durable(run, "transactions") == {}
 
 
 def test_a_body_that_keeps_its_examiner_busy_is_given_up(serve, monkeypatch) -> None:

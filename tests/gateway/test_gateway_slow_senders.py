@@ -3,13 +3,17 @@
 import json
 import selectors
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import trustme
 from gateway_client import GatewayClient, RawUpload, eventually
 
 from kopitiam.gateway.connections import MOST_HEAD_BYTES
@@ -220,6 +224,80 @@ def _is_served(client: GatewayClient, source: str) -> bool:
     with closing(connect(client, source)) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return b" 200 " in connection.recv(65536)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> dict[str, str]:
+    """Settings of a gateway with TLS."""
+    issued, file = trustme.CA().issue_cert("127.0.0.1"), tmp_path / "certificate.pem"
+    issued.private_key_and_cert_chain_pem.write_to_path(str(file))
+    return {"tls_cert": str(file), "tls_key": str(file)}
+
+
+def test_a_connection_without_a_handshake_is_closed(serve, certificate: dict[str, str]) -> None:
+    client = serve(head_seconds=0.5, **certificate).client
+    begun = time.monotonic()
+    with closing(connect(client)) as silent, closing(connect(client)) as half:
+        half.sendall(b"\x16\x03\x01")  # a handshake begins with these bytes
+        assert [read_to_the_end(each) for each in (silent, half)] == [b"", b""]
+    assert 0.4 < time.monotonic() - begun < 20  # asyncio would wait for a minute
+
+
+def test_a_tls_connection_waits_between_requests_for_longer_than_a_handshake_may_take(
+    serve, certificate: dict[str, str]
+) -> None:
+    client = serve(head_seconds=0.3, **certificate).client
+    with closing(handshaken(client)) as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"ok\n"):
+                answer += connection.recv(65536)
+            time.sleep(0.6)
+
+
+def test_connections_count_before_their_handshake(serve, certificate: dict[str, str]) -> None:
+    client = serve(max_connections=8, **certificate).client
+    with ExitStack() as stack:
+        held = [stack.enter_context(closing(connect(client, "127.0.0.2"))) for _ in range(6)]
+        eventually(lambda: sum(_is_closed(each) for each in held) == 2)
+        with pytest.raises((OSError, ssl.SSLError)):
+            handshaken(client, "127.0.0.2")
+        with closing(handshaken(client)) as other:
+            other.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in other.recv(65536)
+        assert sum(_is_closed(each) for each in held) == 2
+    for _ in range(12):  # each gives its place back when it is closed
+        eventually(lambda: _can_shake_hands(client, "127.0.0.2"))
+
+
+def handshaken(client: GatewayClient, source: str = "127.0.0.1") -> ssl.SSLSocket:
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    plain = connect(client, source)
+    try:
+        return trusting.wrap_socket(plain)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _can_shake_hands(client: GatewayClient, source: str) -> bool:
+    with suppress(OSError):
+        handshaken(client, source).close()
+        return True
+    return False
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the gateway has closed it."""
+    connection.settimeout(0.1)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def test_what_a_stranger_forwards_is_not_believed(serve) -> None:

@@ -95,6 +95,15 @@ def test_other_bytes_for_a_number_are_refused_and_leave_nothing(s3, section, pai
     assert of_run(s3, section, run) == {chunk_name(run, BODY): BODY}
 
 
+def test_an_orphan_of_another_body_goes_when_it_is_sent_again(s3, section, pair, run) -> None:
+    """A gateway was killed between its object and the registry."""
+    storage, key = pair[0].gateway.storage, KEYS.chunk(run, "users", 0, 0)
+    storage.replace(key.with_name(Path(chunk_name(run, OTHER)).name), OTHER)
+    assert pair[0].client.put(run, body=BODY).status_code == 201
+    assert pair[1].client.put(run, body=OTHER).status_code == 409
+    assert of_run(s3, section, run) == {chunk_name(run, BODY): BODY}
+
+
 def test_of_two_bodies_at_once_one_gets_the_number(s3, section, pair, run) -> None:
     clients = [each.client for each in pair]
     with ThreadPoolExecutor(2) as threads:

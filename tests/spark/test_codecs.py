@@ -4,6 +4,9 @@ import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from chunked_sales import NAMES, Chunk, in_normal_form, plain
 from plans import KINDS, partial_plan
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from catalog_tables import TABLES
+from forged_footers import Change, Field, Struct, forged, row_groups, without_column_orders, written_by
 from kopitiam.contracts.api import PARQUET
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.tables import Kind, Table
+from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Kind, Table
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.gateway.parquet_format import CODECS, ENCODINGS
 from kopitiam.landing.layout import KEYS
@@ -24,8 +29,13 @@ from kopitiam.landing.writer import encode
 from kopitiam.pipeline.compiler.partials import PartialLayout
 from kopitiam.pipeline.partials import kind_of
 from kopitiam.pipeline.tables import read_table
+from kopitiam.questions.layout import LAYOUT
 
 MANY, SOME = 60_000, 3_000  # rows, with as many distinct amounts
+FEW = 700  # rows of a table with all columns
+BOOLEAN_RUN = 100  # rows with the same boolean: long enough for a run of RLE
+BLOOM_BYTES = 32  # of a bloom filter for a few values
+LARGEST_ID, LARGEST_UNITS = 10**17 - 1, 10**18 - 1
 
 
 def encode_as_before(table: Table, rows: pa.Table) -> bytes:
@@ -152,6 +162,175 @@ def test_what_the_gateway_accepts_spark_reads(make_pipeline, spark, tmp_path):
         assert found == Counter((run, *row.values()) for run in runs.values() for row in wanted), table
     pipeline.finish(runs["as the client writes it"])
     assert pipeline.answers(runs["as the client writes it"]) == plain(chunks)
+
+
+def any_cells(kind: Kind, draw: random.Random) -> list[Any]:
+    """One cell for each row: both bounds of the kind, and others between them."""
+    match kind:
+        case Kind.TEXT:
+            edges = ["'", "☕" * MAX_TEXT_CHARACTERS, "\0", "\U0010ffff"]
+            return [*edges, *(draw.choice("aZé咖") * draw.randint(1, 40) for _ in range(FEW - len(edges)))]
+        case Kind.ID:
+            return [0, LARGEST_ID, *(draw.randint(1, 9) for _ in range(FEW - 2))]
+        case Kind.COUNT | Kind.MONEY:
+            largest = LARGEST_ID if kind is Kind.COUNT else LARGEST_UNITS
+            return [largest, -largest, *(draw.randint(-99, 99) for _ in range(FEW - 2))]
+        case Kind.DATE:
+            return [date.min, date.max, *(date(1999, 12, 1) + timedelta(n % 60) for n in range(FEW - 2))]
+        case Kind.INSTANT:
+            edges = [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)]
+            others = (datetime(2024, 2, 28) + timedelta(seconds=7_919 * n) for n in range(FEW - 2))
+            return [each.replace(tzinfo=UTC) for each in (*edges, *others)]
+        case Kind.BOOLEAN:
+            runs = (value for value in itertools.cycle([True, False]) for _ in range(BOOLEAN_RUN))
+            mixed = (draw.random() < 0.5 for _ in range(FEW // 2))
+            return [*itertools.islice(runs, FEW - FEW // 2), *mixed]
+    raise AssertionError(kind)
+
+
+def rows_with_all_columns(table: Table) -> pa.Table:
+    """A fifth of the optional cells is empty; the ids of a table that gives attributes differ."""
+    draw = random.Random(table.name)
+    key = LAYOUT[table.name].key
+    columns = {}
+    for column in table.columns:
+        cells = any_cells(column.kind, draw) if column.name != key else [*range(FEW)]
+        columns[column.name] = [
+            None if column.is_optional and place > 3 and draw.random() < 0.2 else cell
+            for place, cell in enumerate(cells)
+        ]
+    return pa.table(columns, table.schema)
+
+
+def deprecated_bounds(footer: Struct) -> None:
+    """As old writers stated them: in the deprecated fields, texts by signed bytes."""
+    for group in row_groups(footer):
+        for chunk in group[1].value[1]:
+            statistics = chunk[3].value[12].value
+            if (bounds := (statistics.pop(5, None), statistics.pop(6, None))) != (None, None):
+                statistics[1], statistics[2] = bounds
+
+
+def without_sizes(footer: Struct) -> None:
+    for group in row_groups(footer):
+        del group[6]
+
+
+REWRITTEN: dict[str, Change] = {
+    "deprecated bounds": deprecated_bounds,
+    "no column orders": without_column_orders,
+    "a writer that Arrow does not trust": written_by(b"parquet-mr version 1.7.0"),
+    "row groups without a size": without_sizes,
+    "a field of a later version": lambda footer: footer.update({99: Field(8, b"later")}),
+}
+CONDITIONS = {
+    "menu_items": [
+        "is_seasonal", "not is_seasonal", "is_seasonal is null", "item_name = '\\''", "item_name <> '\\''",
+        "category < 'b'", "category is null", "price > 0", "price is not null",
+        "available_from < date'1999-12-02'", "available_to is null or available_to > date'2024-01-01'",
+    ],
+    "users": [
+        "gender = '\\''", "gender >= 'é'", "gender is null", "registered_at is null",
+        "registered_at < timestamp'2024-02-29 00:00:00'", "birthdate = date'9999-12-31'",
+        "user_id in (1, 699)",
+    ],
+    "transactions": [
+        "transaction_id = '\\''", "payment_method_id = 3", "voucher_id is null", "original_amount < 0",
+        "discount_applied is null", "final_amount = 999999999999999999",
+        "created_at >= timestamp'2024-03-01 00:00:00'",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_all_columns_are_read_and_filtered_however_they_are_written(spark, tmp_path, name):
+    """Spark pushes the conditions down to the statistics of the files."""
+    table = LAYOUT[name].normal_form(LAYOUT[name].by_name)
+    rows = rows_with_all_columns(table)
+    runs = {}
+    for way, body in bodies_of(rows).items():
+        runs[way] = f"run-{len(runs):02d}"
+        path = landed(tmp_path, name, runs[way], body)
+        order = Order(str(path), PARQUET, name, list(rows.column_names), "", "", 1 << 26, 1 << 20)
+        assert examine(order) == Finding(FEW), way
+
+    files = [str(path) for path in tmp_path.rglob("*.parquet")]
+    frame = read_table(spark, str(tmp_path), table, files).select("run", *rows.column_names)
+
+    read = counted_by_run(frame)
+    wanted = Counter(tuple(row.values()) for row in rows.to_pylist())
+    assert [way for way, run in runs.items() if read[run] != wanted] == []
+    conditions = CONDITIONS[name]
+    at_rest = spark.createDataFrame(rows, frame.drop("run").schema)
+    [matching] = at_rest.select(*(f.count_if(f.expr(condition)) for condition in conditions)).collect()
+    assert [each for each, count in zip(conditions, matching, strict=True) if count in (0, FEW)] == []
+    filtered = (frame.where(each).select("run", f.lit(each).alias("condition")) for each in conditions)
+    counts = reduce(DataFrame.union, filtered).groupBy("condition", "run").count().collect()
+    assert {(condition, run): count for condition, run, count in counts} == {
+        (condition, run): count
+        for condition, count in zip(conditions, matching, strict=True)
+        for run in runs.values()
+    }
+
+
+def bodies_of(rows: pa.Table) -> dict[str, bytes]:
+    """The rows in every way of writing them that the gateway accepts, by name of the way."""
+    bodies = {way: write(rows) for way, write in ways_to_write().items()}
+    sound = written(rows, row_group_size=FEW // 4)
+    bodies |= {way: forged(sound, change) for way, change in REWRITTEN.items()}
+    booleans = [field.name for field in rows.schema if field.type == pa.bool_()]
+    for page in ("1.0", "2.0") if booleans else ():
+        options = {"use_dictionary": False, "column_encoding": dict.fromkeys(booleans, "RLE")}
+        way = f"booleans in RLE, pages {page}"
+        bodies[way] = written(rows, data_page_version=page, **options)
+        [group] = pq.ParquetFile(pa.BufferReader(bodies[way])).metadata.to_dict()["row_groups"]
+        encodings = {column["path_in_schema"]: column["encodings"] for column in group["columns"]}
+        assert {encodings[name] for name in booleans} == {("RLE",)}
+    return bodies
+
+
+def landed(landing: Path, table: str, run: str, body: bytes) -> Path:
+    path = landing / f"table={table}" / "shard=0" / f"run={run}" / "chunk-00000.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(body)
+    return path
+
+
+def counted_by_run(frame: DataFrame) -> dict[str, Counter[tuple[Any, ...]]]:
+    found: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
+    for run, *cells in map(dict.values, frame.toArrow().to_pylist()):
+        found[run][tuple(cells)] += 1
+    return found
+
+
+def test_the_session_does_not_filter_by_page_indexes_and_bloom_filters(spark, tmp_path):
+    """The gateway refuses such files. Chunks that were accepted by earlier versions may still have them."""
+    rows = pa.table({"item_id": [1, 2], "item_name": ["kopi", "teh"]}, TABLES["menu_items"].schema)
+    indexed = written(rows, write_page_index=True)
+    index = slice(*span(indexed, lambda chunk: chunk, 6, 7))
+    wrong_index = indexed[: index.start] + indexed[index].replace(b"teh", b"kop") + indexed[index.stop :]
+    blooming = written(rows, bloom_filter_options={"item_name": {"ndv": 2}})
+    _, end = span(blooming, lambda chunk: chunk[3].value, 14, 15)
+    wrong_bloom = blooming[: end - BLOOM_BYTES] + bytes(BLOOM_BYTES) + blooming[end:]
+    for run, sound, wrong in (("index", indexed, wrong_index), ("bloom", blooming, wrong_bloom)):
+        assert sound != wrong
+        path = landed(tmp_path, "menu_items", run, wrong)
+        frame = read_table(spark, str(tmp_path), TABLES["menu_items"], [str(path)])
+        assert [row["item_id"] for row in frame.where("item_name = 'teh'").collect()] == [2], run
+
+
+def span(body: bytes, part: Callable[[Struct], Struct], offset: int, length: int) -> tuple[int, int]:
+    """The beginning and the end of a part of the file to which the struct of `item_name` refers."""
+    found: list[int] = []
+
+    def look(footer: Struct) -> None:
+        [group] = row_groups(footer)
+        fields = part(group[1].value[1][1])
+        found.extend([fields[offset].value, fields[offset].value + fields[length].value])
+
+    forged(body, look)
+    start, end = found
+    return start, end
 
 
 def partials_of(pipeline, run):

@@ -10,8 +10,10 @@ from pipelines import Pipeline
 from plans import KINDS
 
 from kopitiam.contracts.errors import PartialsDiffer
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
-from kopitiam.pipeline import batches, compaction
+from kopitiam.pipeline import batches, compaction, counting
+from kopitiam.pipeline.counting import described, written_rows
 from kopitiam.pipeline.partials import kind_of
 
 CHUNKS = cut(sales(seed=3), rows_a_chunk=20)
@@ -75,8 +77,11 @@ def test_partials_that_changed_after_their_batch_fail_the_attempt_and_at_last_th
     assert str(pipeline.home.path) not in reason
 
 
+@pytest.mark.parametrize("has_metrics", [True, False], ids=["metrics", "no metrics"])
 @pytest.mark.parametrize("lost", ["all of it", "one kind of it"])
-def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(make_pipeline, monkeypatch, lost):
+def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(
+    make_pipeline, monkeypatch, lost, has_metrics
+):
     pipeline = make_pipeline()
     run = pipeline.upload(CHUNKS)
 
@@ -88,11 +93,46 @@ def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(make_pipel
 
     with monkeypatch.context() as patches:
         patches.setattr(batches, "crash_point", lose)
+        if not has_metrics:
+            patches.setattr(batches, "written_rows", lambda *_: None)
         with pytest.raises(PartialsDiffer, match=r"have \d+ rows, and Spark wrote \d+$"):
             (pipeline.step if lost == "all of it" else pipeline.stream_all)()
     assert pipeline.registry.partials(run) == []
     assert list(pipeline.home.partials.glob("*/*")) == []
     pipeline.process()
+    pipeline.finish(run)
+    assert pipeline.answers(run) == plain(CHUNKS)
+
+
+def test_a_batch_without_metrics_is_counted_by_a_second_job(make_pipeline, monkeypatch):
+    monkeypatch.setattr(batches, "written_rows", lambda *_: None)
+    pipeline = make_pipeline()
+    run, unasked = pipeline.upload(CHUNKS), pipeline.upload(CHUNKS, Parameters(2000, 2001))
+    pipeline.process()
+    assert {each.run for each in pipeline.committed[0].partials} == {run}
+    pipeline.finish(run, unasked)
+    assert pipeline.answers(run) == plain(CHUNKS)
+    assert not any(pipeline.answers(unasked).values())
+
+
+def test_the_rows_of_a_write_are_found_behind_many_later_queries(spark, tmp_path):
+    with described(spark, "a long write"):
+        spark.range(7).write.parquet(str(tmp_path / "written"))
+    for _ in range(counting._PAGE + 1):
+        spark.range(1).write.format("noop").mode("overwrite").save()
+    assert written_rows(spark, "a long write") == 7
+    assert written_rows(spark, "a write that never was") is None
+
+
+def test_partials_are_not_merged_without_metrics(make_pipeline, monkeypatch):
+    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    monkeypatch.setattr(compaction, "written_rows", lambda *_: None)
+    pipeline = make_pipeline(max_chunks=len(CHUNKS) // 2)
+    run = pipeline.upload(CHUNKS)
+    pipeline.process()
+    before = pipeline.registry.partials(run)
+    pipeline.compaction.compact(run)
+    assert pipeline.registry.partials(run) == before
     pipeline.finish(run)
     assert pipeline.answers(run) == plain(CHUNKS)
 

@@ -8,12 +8,37 @@ import pyarrow.parquet as pq
 import pytest
 from chunked_sales import NAMES, NOON, Chunk, cut, plain, sales
 
-from kopitiam.questions.catalog import builtin
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline import answering, sizes
+from kopitiam.questions.catalog import builtin, read_json
+from kopitiam.questions.question_set import QuestionSet
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 COALESCE = "spark.sql.adaptive.coalescePartitions.enabled"  # would make one of many small ones
 LARGEST = "99999999999999.9999"
 SALES = sales(seed=3)
+OWN = [
+    {
+        "name": "by_store_name",
+        "title": "An attribute is the key",
+        "from": "transactions",
+        "where": ["@year"],
+        "by": {"name": "stores.store_name"},
+        "measure": {"revenue": "sum(final_amount)", "first": "min(transaction_id)"},
+        "columns": ["name", "revenue", "first"],
+        "order": ["name"],
+    },
+    {
+        "name": "largest_sales",
+        "title": "A text is ranked",
+        "from": "transactions",
+        "by": {"store_id": "store_id", "transaction_id": "transaction_id"},
+        "measure": {"revenue": "sum(final_amount)"},
+        "rank": {"by": "revenue", "within": ["store_id"], "top": 2},
+        "columns": ["store_name", "transaction_id", "revenue"],
+        "order": ["store_name"],
+    },
+]
 
 
 @pytest.fixture
@@ -54,6 +79,29 @@ def test_shards_batches_chunks_and_order_make_no_difference(make_pipeline, shuff
     assert len(made[0]) == 3 * len(builtin()) + 1
     assert all(made[0][question.csv_name].count(b"\n") > 1 for question in builtin().values())
     assert [files == made[0] for files in made] == [True] * 4
+
+
+@pytest.mark.parametrize("bound", ["nothing is broadcast", "nothing is collected", "some is collected"])
+def test_bounds_of_memory_make_no_difference(make_pipeline, monkeypatch, tmp_path, bound):
+    asked = QuestionSet.select(Parameters(), read_json(OWN), [*builtin(), *(each["name"] for each in OWN)])
+
+    def answered(name):
+        pipeline = make_pipeline(tmp_path / name, max_chunks=3)
+        run = pipeline.upload(cut(SALES, 10), asked)
+        pipeline.process()
+        pipeline.finish(run)
+        return files_of(pipeline, run)
+
+    without_bounds = answered("without bounds")
+    if bound == "nothing is broadcast":
+        monkeypatch.setattr(sizes, "BROADCAST_BYTES", 0)
+    elif bound == "nothing is collected":
+        monkeypatch.setattr(sizes, "BROADCAST_BYTES", 0)
+        monkeypatch.setattr(sizes, "COLLECTED_BYTES", 0)
+    else:  # ranked groups are few enough, the rows of their partials are not
+        monkeypatch.setattr(answering, "can_be_collected", lambda _, rows, *__: rows <= 12)
+
+    assert answered("with bounds") == without_bounds
 
 
 def test_sums_beyond_64_bits_are_exact_in_a_batch_and_behind_the_barrier(make_pipeline):

@@ -1,7 +1,8 @@
-"""`python -m tools.reliability`: runs faults, shows progress, writes docs/reliability.md."""
+"""`python -m tools.reliability`: runs faults, keeps their results, writes docs/reliability.md."""
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -15,16 +16,21 @@ import psutil
 from kopitiam import __version__
 from tools.reliability.faults import FAULTS, run_fault
 from tools.reliability.measurements import Measurement, Verdict
-from tools.reliability.report import Origin, render
+from tools.reliability.report import render
+from tools.reliability.results import Result, load_results, merge, save_results
 from tools.reliability.scenes import Session
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+_DOCS = Path(__file__).parents[2] / "docs"
+_RUNS, _CLIENTS, _MINUTES = 500, 32, 10.0  # of the full set
 
 
 def main() -> int:
     """0 if no target was missed, else 1."""
     arguments = _arguments()
-    begun, measurements = time.monotonic(), list[Measurement]()
+    if arguments.page:
+        _write_page(arguments.results, arguments.out)
+        return 0
+    results = list[Result]()
     with _workspace(arguments.keep) as folder:
         session = Session(
             folder,
@@ -33,19 +39,18 @@ def main() -> int:
             arguments.runs,
             arguments.clients,
             arguments.minutes,
+            arguments.run_minutes,
             lambda words: print(f"    {words}", flush=True),
         )
         names = arguments.only or list(FAULTS)
         for position, name in enumerate(names, start=1):
             print(f"[{position}/{len(names)}] {name}: {FAULTS[name].summary}", flush=True)
-            for measurement in run_fault(name, session):
-                measurements.append(measurement)
-                _show(measurement)
-            page = render(measurements, _origin(arguments, time.monotonic() - begun))
-            if arguments.out is not None:
-                arguments.out.write_text(page, encoding="utf-8")
+            results.append(_run(name, session, arguments))
+            if not arguments.trial:
+                _keep(results[-1], arguments)
+    measurements = [each for result in results for each in result.measurements]
     missed = sum(each.verdict is Verdict.MISSED for each in measurements)
-    where = f", {arguments.out} is written" if arguments.out else ""
+    where = "" if arguments.trial else f", {arguments.out} is written"
     print(f"{len(measurements)} measurements, {missed} missed{where}")
     return 1 if missed else 0
 
@@ -55,15 +60,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="NAME", help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--sample", action="store_true", help="few repetitions of everything")
     parser.add_argument("--seed", type=int, default=1, help="of every random choice [default: 1]")
-    parser.add_argument("--runs", type=int, default=500, help="one after another [default: 500]")
-    parser.add_argument("--clients", type=int, default=32, help="at once [default: 32]")
-    parser.add_argument("--minutes", type=float, default=10, help="of the clients [default: 10]")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the page to write")
+    parser.add_argument("--runs", type=int, default=_RUNS, help=f"one after another [default: {_RUNS}]")
+    parser.add_argument("--run-minutes", type=float, default=math.inf, help="fewer of them after that time")
+    parser.add_argument("--clients", type=int, default=_CLIENTS, help=f"at once [default: {_CLIENTS}]")
+    parser.add_argument("--minutes", type=float, default=_MINUTES, help=f"of them [default: {_MINUTES:g}]")
+    parser.add_argument(
+        *("--results", "-r"), type=Path, default=_DOCS / "reliability.json", help="where results are kept"
+    )
+    parser.add_argument("--out", type=Path, default=_DOCS / "reliability.md", help="the page to write")
+    parser.add_argument("--page", action="store_true", help="write the page from kept results, run nothing")
+    parser.add_argument("--trial", action="store_true", help="keep no results and write no page")
+    parser.add_argument("--replace", action="store_true", help="a sample may replace a full result")
     parser.add_argument("--keep", type=Path, default=None, metavar="DIR", help="keep homes and logs here")
-    given = parser.parse_args()
-    if given.out is None and given.only is None and not given.sample:
-        given.out = _PAGE
-    return given
+    return parser.parse_args()
 
 
 @contextlib.contextmanager
@@ -76,17 +85,46 @@ def _workspace(keep: Path | None) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _origin(arguments: argparse.Namespace, seconds: float) -> Origin:
-    return Origin(
+def _run(name: str, session: Session, arguments: argparse.Namespace) -> Result:
+    load, begun, measurements = os.getloadavg()[0], time.monotonic(), list[Measurement]()
+    for measurement in run_fault(name, session):
+        measurements.append(measurement)
+        _show(measurement)
+    return Result(
+        name,
+        _is_full(name, arguments),
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         __version__,
+        arguments.seed,
         os.cpu_count() or 1,
         psutil.virtual_memory().total / 1e9,
-        seconds,
-        arguments.sample,
-        f"seed {arguments.seed}",
-        tuple(name for name in FAULTS if arguments.only and name not in arguments.only),
+        load,
+        time.monotonic() - begun,
+        tuple(measurements),
     )
+
+
+def _is_full(name: str, arguments: argparse.Namespace) -> bool:
+    if name == "many-runs":
+        return bool(arguments.runs >= _RUNS and arguments.run_minutes == math.inf)
+    if name == "many-clients":
+        return bool(arguments.clients >= _CLIENTS and arguments.minutes >= _MINUTES)
+    return not arguments.sample
+
+
+def _keep(result: Result, arguments: argparse.Namespace) -> None:
+    """Read again each time: another run of the harness may have kept results meanwhile."""
+    results = load_results(arguments.results)
+    if not merge(results, result, may_replace_full=arguments.replace):
+        print(f"    not kept: {result.fault} has a full result, and this is a sample (see --replace)")
+        return
+    save_results(arguments.results, results.values())
+    _write_page(arguments.results, arguments.out)
+
+
+def _write_page(results: Path, out: Path) -> None:
+    summaries = {name: fault.summary for name, fault in FAULTS.items()}
+    out.write_text(render(list(load_results(results).values()), summaries), encoding="utf-8")
 
 
 def _show(measurement: Measurement) -> None:

@@ -18,7 +18,7 @@ from kopitiam.pipeline.compaction import FAN_IN
 from tools.reliability.measurements import Measurement, at_most, none_of
 from tools.reliability.scenes import (
     CHUNK_ROWS,
-    MONITOR_POINTS,
+    ONLY_MONITOR_POINTS,
     Account,
     Session,
     serving,
@@ -38,7 +38,7 @@ _MANY_BATCHES = FEW | {
     "transaction_items": 20,
 }
 # Points that `kopi serve` never passes, by the beginning of their names.
-_ELSEWHERE = dict.fromkeys(MONITOR_POINTS, "only a monitor of a fleet passes it, see its own row")
+_ELSEWHERE = dict.fromkeys(ONLY_MONITOR_POINTS, "only a monitor of a fleet passes it, see its own row")
 
 
 @dataclass(frozen=True)

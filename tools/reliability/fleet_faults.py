@@ -1,27 +1,27 @@
 """Faults of a fleet with RabbitMQ and PostgreSQL on this machine: wrong clocks, and kills by `kopi chaos`."""
 
 import contextlib
-import random
+import struct
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from clients import Trickle, check_answers
 from fleets import Fleet, adopting
+from monitor_crashes import all_acts, play, sampled_acts
 
-from debian import skip_or_fail
-from kopitiam.contracts.crash_points import POINTS
 from kopitiam.synthetic import generate
 from rabbitmq_server import ensure_installed
+from tools.reliability.clock_cases import ClockCase, all_cases, sampled_cases
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
-from tools.reliability.scenes import MONITOR_POINTS, Session
+from tools.reliability.scenes import Session
 from tools.reliability.shims import compiled
 
 _SERVICES = ("postgresql", "rabbitmq")
-_OFFSETS = (5, -5, 30, -30, 61, -61, 3600, -3600)
+_SCALE, _CHUNK_ROWS = 0.001, 1000  # 14,600 transactions
 _LEASE_SECONDS = 15
-_NODES = ("gateway-1", "monitor-3", "pipeline-1")
 _WATCH_SECONDS = 25.0  # longer than a lease, and than a node may be silent
 
 
@@ -41,30 +41,30 @@ def _fleet(folder: Path, more: str = "") -> Iterator[Fleet]:
 
 def clocks(session: Session) -> Iterator[Measurement]:
     """One node at a time is started with a clock that is off, while a run is uploaded slowly."""
-    folder, chance = session.new_folder("clocks"), random.Random(session.seed)
-    shim = str(compiled("shift_clock", folder))
-    generate(folder / "data", 0.0001, session.seed)
-    offsets = _OFFSETS if not session.is_sample else chance.sample(_OFFSETS, 1)
+    folder = session.new_folder("clocks")
+    shim = _Shim(compiled("shift_clock", folder), folder / "shift")
+    generate(folder / "data", _SCALE, session.seed)
+    cases = sampled_cases(session.seed) if session.is_sample else all_cases()
     ended = revived = differing = 0
     with _fleet(folder / "fleet", f"lease_seconds = {_LEASE_SECONDS}\n") as fleet:
-        for position, offset in enumerate(offsets):
-            name = _NODES[position % 2] if abs(offset) < 3600 else chance.choice(_NODES[:2])
-            with _clock_off(fleet, name, offset, shim):
-                client = Trickle(fleet, folder / "data")
+        for position, case in enumerate(cases):
+            with _wrong_clock(fleet, case, shim):
+                client = Trickle(fleet, folder / "data", chunk_rows=_CHUNK_ROWS)
                 with contextlib.closing(client):
                     out = folder / f"answers-{position}"
                     was_ended, changed, is_exact = _watched(fleet, client, folder / "data", out)
             ended, revived, differing = ended + was_ended, revived + changed, differing + (not is_exact)
-            session.say(f"{name} {offset:+d} s: run ended {was_ended}, nodes revived {changed}")
+            session.say(f"{case}: run ended {was_ended}, nodes revived {changed}")
     yield Measurement(
-        "clock of one node off by " + ", ".join(f"{offset:+d}" for offset in offsets) + " s",
-        f"{len(offsets)} times, {_WATCH_SECONDS:.0f} s each, leases of {_LEASE_SECONDS} s",
+        "clock of one node off by 5 s to an hour, or jumping",
+        f"{len(cases)} cases, {_WATCH_SECONDS:.0f} s each, leases of {_LEASE_SECONDS} s",
         session.seed,
         (
             none_of("runs wrongly ended", ended),
             none_of("nodes wrongly revived", revived),
             none_of("wrong answers", differing),
         ),
+        notes=("; ".join(map(str, cases)),),
     )
 
 
@@ -86,19 +86,49 @@ def _watched(fleet: Fleet, client: Trickle, data: Path, out: Path) -> tuple[int,
     return 0, changed, _is_exact(data, out)
 
 
+@dataclass(frozen=True)
+class _Shim:
+    """Moves the wall clock of the processes that load it, by what its file says at the moment."""
+
+    library: Path
+    file: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "CLOCK_SHIFT_FILE": str(self.file)}
+
+    def shift(self, seconds: int) -> None:
+        with self.file.open("r+b" if self.file.exists() else "wb") as file:  # processes have it mapped
+            file.write(struct.pack("l", seconds))
+
+
 @contextlib.contextmanager
-def _clock_off(fleet: Fleet, name: str, offset: int, shim: str) -> Iterator[None]:
+def _wrong_clock(fleet: Fleet, case: ClockCase, shim: _Shim) -> Iterator[None]:
     """The node has another clock while the block lasts; its monotonic clock is left alone."""
-    settings = {"LD_PRELOAD": shim, "CLOCK_SHIFT_SECONDS": str(offset)}
-    fleet.do("node", "stop", name)
-    _start(fleet, name, **settings)
+    shim.shift(0 if case.is_jumping else case.offsets[0])
+    fleet.do("node", "stop", case.node)
+    _start(fleet, case.node, **shim.settings)
     fleet.await_whole()
+    is_over = threading.Event()
+    jumping = threading.Thread(target=_jump, args=(shim, case.offsets, is_over), daemon=True)
+    if case.is_jumping:
+        jumping.start()
     try:
         yield
     finally:
-        fleet.do("node", "stop", name)
-        _start(fleet, name)
+        is_over.set()
+        if case.is_jumping:
+            jumping.join()
+        fleet.do("node", "stop", case.node)
+        _start(fleet, case.node)
         fleet.await_whole()
+
+
+def _jump(shim: _Shim, offsets: tuple[int, ...], is_over: threading.Event) -> None:
+    for offset in offsets:
+        if is_over.wait(_WATCH_SECONDS / (len(offsets) + 1)):
+            return
+        shim.shift(offset)
 
 
 def _start(fleet: Fleet, name: str, **settings: str) -> None:
@@ -108,62 +138,39 @@ def _start(fleet: Fleet, name: str, **settings: str) -> None:
 
 
 def monitor_points(session: Session) -> Iterator[Measurement]:
-    """The leader dies at each of its crash points; for those of a revival a node is killed first."""
-    points = [point for point in POINTS if point.startswith(MONITOR_POINTS)]
-    if not points:
-        skip_or_fail("no crash point is one of monitors")
+    """The leader and its successor die at crash points, one after the other, while a run is uploaded."""
     folder = session.new_folder("monitor-points")
-    generate(folder / "data", 0.0001, session.seed)
-    reached, whole, differing = 0, list[float](), 0
+    generate(folder / "data", _SCALE, session.seed)
+    acts = sampled_acts(session.seed, 2) if session.is_sample else all_acts()
+    outcomes, wrong = [], list[str]()
     with _fleet(folder / "fleet") as fleet:
-        for point in points[: session.pick(len(points), 1)]:
-            client = Trickle(fleet, folder / "data")
-            with contextlib.closing(client):
-                sending = threading.Thread(target=client.send, daemon=True)
-                sending.start()
-                is_reached, seconds = _leader_dies_at(fleet, point)
-                client.may_finish.set()
-                sending.join(120)
-                client.fetch(folder / f"answers-{point}")
-                differing += not _is_exact(folder / "data", folder / f"answers-{point}")
-            reached += is_reached
-            whole.append(seconds)
-            session.say(f"{point}: {'reached' if is_reached else 'not reached'}, whole after {seconds:.1f} s")
+        for position, act in enumerate(acts):
+            try:
+                outcome = play(fleet, act, folder / "data", folder / f"answers-{position}", _CHUNK_ROWS)
+            except AssertionError as error:
+                wrong.append(f"{act}: {str(error).partition(chr(10))[0][:300]}")
+                session.say(wrong[-1])
+                fleet.up()
+                fleet.await_whole()
+                continue
+            outcomes.append(outcome)
+            session.say(f"{act}: whole after {outcome.seconds_to_recover:.1f} s")
+    points = {point for act in acts for point in act.points}
+    reached = {point for outcome in outcomes for point in outcome.points_reached}
     yield Measurement(
-        "kill -9 at each crash point of the leader",
-        f"{reached} kills at {len(whole)} points",
+        "kill -9 at each crash point of monitors",
+        f"{sum(len(outcome.points_reached) for outcome in outcomes)} kills at {len(points)} points, "
+        "a run under way at each",
         session.seed,
         (
-            at_least("points reached", reached, len(whole)),
-            none_of("wrong answers", differing),
-            at_most("to recover", max(whole), 90, "s"),
+            at_least("points reached", len(reached), len(points)),
+            none_of("rows lost", sum(outcome.rows_lost for outcome in outcomes)),
+            none_of("rows double", sum(outcome.rows_double for outcome in outcomes)),
+            none_of("deaths without exact answers or revival", len(wrong)),
+            at_most("to recover", max((each.seconds_to_recover for each in outcomes), default=0), 90, "s"),
         ),
+        notes=("; ".join(map(str, acts)), *wrong),
     )
-
-
-def _leader_dies_at(fleet: Fleet, point: str) -> tuple[bool, float]:
-    """Whether the leader passed the point, and seconds until all nodes live and the highest monitor leads."""
-    leader = fleet.settings.nodes.monitors[-1]
-    fleet.do("node", "stop", leader)
-    words = ("node", "start", leader, "--config", str(fleet.config))
-    fleet.start_command(*words, KOPI_CRASH_AT=point).communicate(timeout=120)  # it may die before it is ready
-    armed = fleet.pid_of(leader)
-    began = time.monotonic()
-    if point.startswith("revival.") and armed is not None:
-        fleet.wait(lambda: fleet.leaders() == [leader], "led by the armed monitor")
-        fleet.kill("gateway-1")
-    is_reached = armed is None or _is_gone_within(fleet, leader, armed, 60)
-    fleet.await_whole()
-    return is_reached, time.monotonic() - began
-
-
-def _is_gone_within(fleet: Fleet, name: str, pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if fleet.pid_of(name) != pid:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def _is_exact(data: Path, out: Path) -> bool:
@@ -179,7 +186,7 @@ def kills(session: Session) -> Iterator[Measurement]:
     with _fleet(folder) as fleet:
         report = fleet.do(
             *("chaos", "--seed", str(session.seed), "--kills", str(count), "--freeze"),
-            *("--clients", "2", "--scale", "0.0001", "--patience", "200"),
+            *("--clients", "2", "--scale", str(_SCALE), "--patience", "200"),
         )
     noticed = [each["noticed_seconds"] for each in report["timeline"] if each["noticed_seconds"] is not None]
     back = [each["revived_seconds"] for each in report["timeline"] if each["revived_seconds"] is not None]

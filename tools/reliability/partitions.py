@@ -1,7 +1,9 @@
 """PostgreSQL behind dropped packets: `kopi serve` and its database in a network namespace of their own."""
 
 import contextlib
+import csv
 import ctypes
+import io
 import os
 import shutil
 import subprocess
@@ -66,7 +68,7 @@ def _measure(session: Session, drop: Callable[[int], contextlib.AbstractContextM
             for number, text in enumerate(sales.texts(table, CHUNK_ROWS)):
                 response = calls.insist(lambda t=table, n=number, x=text: upload.put(t, n, x))
                 assert response.status_code in (200, 201), response.text
-                upload.chunks[table].append(response.json()["rows"])
+                upload.chunks[table].append(list(csv.DictReader(io.StringIO(text))))
         upload.end()
         answers = fetch(service, upload.run, folder / "answers")
         account.add(sales, upload.status(), answers)

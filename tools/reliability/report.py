@@ -1,15 +1,16 @@
-"""Renders measurements as docs/reliability.md."""
+"""Renders results as docs/reliability.md."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from tools.reliability.measurements import Measurement, Verdict
+from tools.reliability.results import Result
 
 _HEAD = """\
 # Reliability
 
-Faults that were run against the real product, and what was measured. `make reliability` wrote this file; every figure
-comes from that one run. `make test` runs a small sample of the same faults.
+Faults that were run against the real product, and what was measured. `make reliability` wrote this file from
+`docs/reliability.json`, which keeps the newest result of each fault: faults may be run one by one
+(`make reliability FAULTS="--only clocks"`). `make test` runs a small sample of the same faults.
 
 {facts}
 
@@ -23,52 +24,34 @@ _WORDS = """
 | rows lost, rows double | rows that were sent and are missing from a finished run, or are there more than once: by the rows of each table in its status, and by the transactions in the answer to question 1 |
 | wrong answers | answer files of finished runs that differ by a byte from answers computed without the product |
 | runs wrongly ended | runs that failed or were ended although nothing was wrong with them |
-| to notice | seconds from the fault until the service says so: `/readyz`, a refused call, or the state of a node |
+| to notice | seconds from the fault until the service says so: `/readyz`, a refused call, or the state of a node. For a full disk below results: from the end of the upload, when answers are first written |
 | to recover | seconds from the end of the fault, or from the start of the next process, until it serves or answers again |
 | longest call | the slowest call of a client that did nothing wrong |
-| peak memory | the largest resident set of a single Python process of the service, sampled 20 times a second |
+| peak memory | the largest sum over all processes of the service at one moment, sampled ten times a second: Python's processes together, and Spark's JVM. Pages that processes share count once. A peak shorter than a tenth of a second may be missed |
 | growth | the slope of a least-squares line over the second half of the samples |
 
 **How each fault is made.**
 - *Crash points*: `KOPI_CRASH_AT` kills `kopi serve` as by `kill -9`, once at each point; the next start carries on, on the same home.
+- *Crash points of monitors*: in a fleet of three monitors the leader dies at one point, the monitor that takes over dies at another, and the
+  third one revives both.
 - *Torn and flipped bytes*: while the service is down one file is cut at a random place, or bits, 64 bytes or a block in it change.
 - *Full disks*: one folder of the home is on a small tmpfs that is filled to the last byte, and later emptied.
 - *Power cuts*: a shim records every `fsync` of the service and its JVM with the content of the file or folder, and each
   acknowledgement sent. The home is then rebuilt as it was on the disk at a moment: only synced bytes under synced names.
 - *Stopped or killed JVM*: SIGSTOP and SIGKILL to Spark's process, while runs are under way.
-- *Clocks*: a shim moves the wall clock of one node of a fleet with RabbitMQ and PostgreSQL.
+- *Clocks*: a shim moves the wall clock of one node of a fleet with RabbitMQ and PostgreSQL, since its start or while it runs. The node is
+  the leader, the gateway or the pipeline; the full set has each of them with each offset.
 - *Partition*: nftables drops all packets to and from PostgreSQL, inside a network namespace.
 """
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where and when the figures were measured; nothing that identifies the machine."""
-
-    date: str
-    version: str
-    cores: int
-    memory_gigabytes: float
-    seconds: float
-    is_sample: bool
-    parameters: str
-    not_run: tuple[str, ...] = ()  # names of faults
-
-    def __str__(self) -> str:
-        size = "a sample" if self.is_sample else "the full set"
-        return (
-            f"Measured {self.date} with version {self.version} on {self.cores} cores and "
-            f"{self.memory_gigabytes:.0f} GB of memory, {size} ({self.parameters}), "
-            f"in {self.seconds / 60:.0f} minutes."
-            + (f" Not run: {', '.join(self.not_run)}." if self.not_run else "")
-        )
-
-
-def render(measurements: Sequence[Measurement], origin: Origin) -> str:
-    """The whole page. Missed targets and faults that were not measured are listed below the table."""
-    counts = {verdict: sum(each.verdict is verdict for each in measurements) for verdict in Verdict}
-    summary = ", ".join(f"{count} {verdict.value.strip('*')}" for verdict, count in counts.items() if count)
-    text = _HEAD.format(facts=f"{origin} Verdicts: {summary}.")
+def render(results: Sequence[Result], catalog: Mapping[str, str]) -> str:
+    """The whole page, with the faults in the order of the catalog (name: summary). Missed targets and faults
+    that were not measured are listed below the table."""
+    names = list(catalog)
+    ordered = sorted(results, key=lambda result: names.index(result.fault))
+    measurements = [each for result in ordered for each in result.measurements]
+    text = _HEAD.format(facts=_facts(ordered, names))
     text += "".join(f"{_row(each)}\n" for each in measurements)
     missed = [f"- **{each.fault}**: {words}\n" for each in measurements for words in each.missed]
     if missed:
@@ -79,7 +62,53 @@ def render(measurements: Sequence[Measurement], origin: Origin) -> str:
     notes = [f"- **{each.fault}**: {note}\n" for each in measurements for note in each.notes]
     if notes:
         text += "\n## Notes\n" + "".join(notes)
-    return text + _WORDS
+    return text + _circumstances(ordered) + _WORDS
+
+
+def _facts(results: Sequence[Result], names: Sequence[str]) -> str:
+    """When and where, which faults were run in full, which as a sample, and which not at all."""
+    if not results:
+        return "Nothing has been measured yet."
+    dates = sorted({result.date[:10] for result in results})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    versions, seeds = ({str(value) for value in values} for values in zip(*_versions(results), strict=True))
+    cores, memory = results[-1].cores, results[-1].memory_gigabytes
+    measurements = [each for result in results for each in result.measurements]
+    counts = {verdict: sum(each.verdict is verdict for each in measurements) for verdict in Verdict}
+    verdicts = ", ".join(f"{count} {verdict.value.strip('*')}" for verdict, count in counts.items() if count)
+    runs = {result.fault: result.is_full for result in results}
+    lists = {
+        "In full": [name for name in names if runs.get(name) is True],
+        "As a sample, with few repetitions": [name for name in names if runs.get(name) is False],
+        "Not run": [name for name in names if name not in runs],
+    }
+    words = [f"**{title}**: {', '.join(found)}." for title, found in lists.items() if found]
+    return "\n\n".join(
+        [
+            f"Measured {when} with version {', '.join(sorted(versions))} on {cores} cores and {memory:.0f} GB of memory, "
+            f"seed {', '.join(sorted(seeds))}. Verdicts: {verdicts}.",
+            *words,
+        ]
+    )
+
+
+def _versions(results: Sequence[Result]) -> list[tuple[str, int]]:
+    return [(result.version, result.seed) for result in results]
+
+
+def _circumstances(results: Sequence[Result]) -> str:
+    rows = [
+        f"| {each.fault} | {'full' if each.is_full else 'sample'} | {each.date} | {each.version} | {each.seed} "
+        f"| {'?' if each.seconds is None else f'{each.seconds / 60:.1f}'} "
+        f"| {'?' if each.load is None else f'{each.load:.1f} of {each.cores}'} |\n"
+        for each in results
+    ]
+    return (
+        "\n## When each fault was run\nThe load is the number of processes that wanted a core in the minute before the fault began: "
+        "above the number of cores, other work slowed the product down. A question mark: not recorded.\n\n"
+        "| fault | set | date | version | seed | minutes | load |\n|---|---|---|---|---|---|---|\n"
+        + "".join(rows)
+    )
 
 
 def _row(each: Measurement) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import shutil
 import threading
 import time
@@ -16,11 +17,12 @@ import psutil
 from sales import FEW, FolderClient, Sales, answers_in, make_sales
 from services import ANSWER_SECONDS, ENVIRONMENT, SMALL_BATCHES, Service, until
 
-from tools.reliability.measurements import Figure, none_of
+from tools.reliability.measurements import Figure, at_most, none_of
 
 OVER = frozenset({"done", "failed", "ended"})
 CHUNK_ROWS = 100
-MONITOR_POINTS = ("epoch.", "revival.")  # crash points that only monitors of a fleet pass
+# Beginnings of crash points that only monitors of a fleet pass: `kopi serve` has one leader and no nodes.
+ONLY_MONITOR_POINTS = ("epoch.", "revival.")
 LONG_LEASE = {"KOPI_GATEWAY__LEASE_SECONDS": "3600"}
 _MEGABYTE = 1e6
 
@@ -35,6 +37,7 @@ class Session:
     runs: int = 500
     clients: int = 32
     minutes: float = 10.0
+    run_minutes: float = math.inf  # for the runs one after another
     say: Callable[[str], None] = print
 
     def pick(self, full: int, sample: int) -> int:
@@ -169,13 +172,15 @@ class Calls:
 
 
 class MemoryWatch:
-    """Samples the resident memory of the Python processes of a service while the block lasts."""
+    """Samples the memory of all processes of a service while the block lasts, ten times a second. Pages that
+    several processes share count once (the sum of proportional set sizes)."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-        self.peak_megabytes = 0.0
+        self.python_megabytes = 0.0
+        self.jvm_megabytes = 0.0
 
     def __enter__(self) -> "MemoryWatch":
         self._thread.start()
@@ -186,18 +191,19 @@ class MemoryWatch:
         self._thread.join()
 
     def _sample(self) -> None:
-        processes, listed_at = python_processes(self._service), time.monotonic()
-        while not self._stop.wait(0.05):
-            if time.monotonic() - listed_at > 1:
-                processes, listed_at = python_processes(self._service), time.monotonic()
-            for process in processes:
+        while not self._stop.wait(0.1):
+            used = {True: 0.0, False: 0.0}
+            for process in family(self._service):
                 with contextlib.suppress(psutil.Error):
-                    used = process.memory_info().rss / _MEGABYTE
-                    self.peak_megabytes = max(self.peak_megabytes, used)
+                    used[_is_java(process)] += process.memory_full_info().pss / _MEGABYTE
+            self.python_megabytes = max(self.python_megabytes, used[False])
+            self.jvm_megabytes = max(self.jvm_megabytes, used[True])
 
-
-def python_processes(service: Service) -> list[psutil.Process]:
-    return [process for process in family(service) if not _is_java(process)]
+    def figures(self, python_most: float, jvm_most: float) -> tuple[Figure, ...]:
+        return (
+            at_most("peak memory of Python", self.python_megabytes, python_most, "MB"),
+            at_most("peak memory of the JVM", self.jvm_megabytes, jvm_most, "MB"),
+        )
 
 
 def java_process(service: Service) -> psutil.Process | None:

@@ -1,13 +1,29 @@
-/* LD_PRELOAD shim: the wall clock of a process is off by CLOCK_SHIFT_SECONDS seconds; its monotonic clock is right. */
+/* LD_PRELOAD shim: the wall clock of a process is off by as many seconds as the file CLOCK_SHIFT_FILE says: one
+ * long, as this machine writes it. The file may change while the process runs. The monotonic clock is right. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
-static time_t shift(void) {
-    const char *seconds = getenv("CLOCK_SHIFT_SECONDS");
-    return seconds ? atol(seconds) : 0;
+static const volatile long none = 0;
+
+static const volatile long *mapped(void) {
+    const char *file = getenv("CLOCK_SHIFT_FILE");
+    int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return &none;
+    void *found = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    return found == MAP_FAILED ? &none : found;
+}
+
+static long shift(void) {
+    static const volatile long *seconds;
+    if (!seconds) seconds = mapped();
+    return *seconds;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

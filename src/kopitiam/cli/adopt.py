@@ -39,6 +39,7 @@ def adopt(
     from kopitiam.contracts.runs import is_run_id
     from kopitiam.fleet.services import service_settings
     from kopitiam.landing.ownership import owned
+    from kopitiam.landing.privacy import keep_private
     from kopitiam.landing.recognition import Premises
     from kopitiam.landing.tidying import runs_at_rest
     from kopitiam.registry.engine import SQLITE_FILE
@@ -53,6 +54,7 @@ def adopt(
         return True
 
     settings = service_settings(load_settings(config).changed(home=home))
+    keep_private(settings.home, settings.umask)
     with (
         owned(settings.home),
         _no_new_file(settings.home / SQLITE_FILE),

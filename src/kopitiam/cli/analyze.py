@@ -43,7 +43,7 @@ def analyze(
     as_json: AnswersJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark has to say.")] = False,
 ) -> None:
-    """Answer questions about a folder of CSV exports, all in this process: the four, or those you name.
+    """Answer questions about a folder of CSV exports, in one process: the catalog's, or those you name.
 
     Examples:
 

@@ -14,7 +14,6 @@ from kopitiam.questions.catalog import read_toml
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.groups import require_few_groups
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.questions.wording import Flaw
 
 _MOST_BYTES = 1 << 20  # of a file of questions
 
@@ -49,11 +48,15 @@ Hours = Annotated[
 ]
 MinAmount = Annotated[
     str | None,
-    typer.Option(metavar="RM", help="Least amount, of Q1 and @amount \\[default: 75].", show_default=False),
+    typer.Option(
+        metavar="RM", help="Least amount, which @amount asks for \\[default: 75].", show_default=False
+    ),
 ]
 Top = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Places of a rank, of Q4 and @top \\[default: 3].", show_default=False),
+    typer.Option(
+        metavar="N", help="Places of a rank, where it says @top \\[default: 3].", show_default=False
+    ),
 ]
 
 Questions = Annotated[
@@ -99,9 +102,11 @@ def question_set(
 def read_questions(files: Sequence[Path], parameters: Parameters, max_groups: int) -> list[Question]:
     """The questions of all files, each checked as far as that is possible without data."""
 
+    from kopitiam.results.charts.design import require_drawable
+
     def check(question: Question) -> None:
         require_few_groups(question, parameters, max_groups)
-        _require_drawable(question)
+        require_drawable(question)
 
     questions: dict[str, Question] = {}
     origins: dict[str, Path] = {}
@@ -114,17 +119,10 @@ def read_questions(files: Sequence[Path], parameters: Parameters, max_groups: in
     return list(questions.values())
 
 
-def _require_drawable(question: Question) -> None:
-    from kopitiam.results.charts.design import NotDrawable, design
-
-    try:
-        design(question)
-    except NotDrawable as error:
-        raise Flaw("chart", f"{error}; name other columns, or leave chart out") from None
-
-
 def _text_of(file: Path) -> str:
     try:
+        if not file.is_dir() and not file.is_file() and file.exists():
+            raise InputError(f"{file}: not a file; want a file of questions")
         if file.stat().st_size > _MOST_BYTES:
             raise InputError(f"{file}: larger than {_MOST_BYTES:,} bytes; want a file of questions")
         return file.read_text(encoding="utf-8")

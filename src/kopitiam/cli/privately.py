@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kopitiam.contracts.config import Settings
+from kopitiam.fleet.logs import small_logs
 from kopitiam.landing.kept_logs import KeptLogs
 from kopitiam.landing.ownership import owned
 
@@ -28,6 +29,7 @@ def private_client(settings: Settings, options: "SparkOptions") -> "Iterator[tup
     with (
         tempfile.TemporaryDirectory(prefix="kopitiam-", ignore_cleanup_errors=True) as home,
         owned(Path(home)) as scratch,
+        small_logs(Path(home), settings.log_bytes),
         spark_engine(options, scratch, KeptLogs(settings.home / "logs", "analyze")) as engine,
     ):
         from kopitiam.embedded import private_service

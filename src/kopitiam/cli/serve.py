@@ -51,6 +51,7 @@ def serve(
         settings = load_settings(config).changed(home=home, host=host, port=port, insecure=insecure)
         settings.gateway.require_guarded()
         set_up_logs("serve", is_verbose=verbose, as_json=log_json)
+        from kopitiam.fleet.logs import small_logs
         from kopitiam.landing.kept_logs import KeptLogs
         from kopitiam.landing.ownership import owned
         from kopitiam.landing.privacy import keep_private
@@ -61,6 +62,7 @@ def serve(
         options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)
         with (
             owned(settings.home) as scratch,
+            small_logs(settings.home, settings.log_bytes),
             spark_engine(options, scratch, KeptLogs(settings.home / "logs", "serve")) as engine,
             service(settings, engine, scratch) as served,
         ):

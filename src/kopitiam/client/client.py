@@ -240,8 +240,8 @@ def own_questions(questions: OwnQuestions) -> list[Question]:
             return read_toml(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
-    parsed = [each for each in questions if isinstance(each, Question)]
-    return parsed or read_json([each for each in questions if not isinstance(each, Question)])
+    definitions = [json.loads(q.definition) if isinstance(q, Question) else q for q in questions]
+    return read_json(definitions)
 
 
 def require_hope(status: RunStatus) -> None:

@@ -254,5 +254,5 @@ class Node(_Message):
     since: float
     epoch: int | None
     leader: bool
-    alarm: str | None = None  # reviving it did not help
+    alarm: str | None = None  # reviving it did not help, or it lives and its work makes no progress
     heard_seconds_ago: float | None = None  # its last heartbeat, at this gateway

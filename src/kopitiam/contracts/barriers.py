@@ -21,11 +21,14 @@ class Snapshot:
     expected: ByTable  # sealed tables only
     processed: ByTable
     pending: int  # chunks in the log that no batch has passed yet
+    flaw: str = ""  # why this version can do nothing with the run
 
 
 def contradiction(snapshot: Snapshot) -> str | None:
     """Why the run can never be right: a chunk was lost, or counted twice. None if nothing is wrong."""
     is_sealed = snapshot.state is RunState.SEALED
+    if snapshot.flaw:
+        return snapshot.flaw
     if unknown := (snapshot.expected.keys() | snapshot.processed.keys()) - snapshot.stages.keys():
         return f"the run does not need table {min(unknown)}"
     if is_sealed and (missing := snapshot.stages.keys() - snapshot.expected.keys()):

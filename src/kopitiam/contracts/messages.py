@@ -18,6 +18,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Url = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Instant = Annotated[float, msgspec.Meta(ge=0)]
+Reason = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", kw_only=True):
@@ -80,6 +81,7 @@ class Heartbeat(_Message, frozen=True, tag="HEARTBEAT"):
     pid: Count
     url: Url | None
     sent_at: Instant
+    trouble: Reason | None = None  # why the work makes no progress; the node itself lives
 
 
 class Stopped(_Message, frozen=True, tag="STOPPED"):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 CHUNK_ROWS = 131_072
 MAX_TEXT_CHARACTERS = 1_024  # Unicode code points of a text cell
+MAX_TEXT_BYTES = 4 * MAX_TEXT_CHARACTERS  # in UTF-8
 MAX_REJECTED_CHARACTERS = 4_096  # of a rejected row that are kept
 
 

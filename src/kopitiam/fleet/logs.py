@@ -1,7 +1,8 @@
-"""What a node says goes to one file, with one older generation; its last words explain why it ended.
+"""Logs of processes that live stay small, with one older generation each; the last lines of a log explain why
+its process ended.
 
-The file is the standard output of the node and of its children, Java included: renaming it would change
-nothing for them. So it is copied and then cut to nothing; all of them append, and go on at its new end.
+A log is the standard output of a process and of its children, Java included: renaming it would change nothing
+for them. So it is copied and then cut to nothing; all of them append, and go on at its new end.
 """
 
 import contextlib
@@ -9,8 +10,11 @@ import fcntl
 import logging
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from kopitiam.landing.kept_logs import SPARK_LOG, is_kept
 
 _LOOK_SECONDS = 1.0
 _PIECE = 1 << 20
@@ -18,6 +22,8 @@ _log = logging.getLogger(__name__)
 MOST_BYTES = 16 << 20
 _LAST_BYTES = 8192
 _LAST_LINES = 5
+# Below a home: of nodes and services, of Spark in `kopi serve` and `kopi analyze`, of Spark in each pipeline.
+_LIVE_LOGS = ("logs/*.log", f"scratch/{SPARK_LOG}", f"scratch/*/*/{SPARK_LOG}")
 
 
 def rotate(log: Path) -> None:
@@ -26,11 +32,26 @@ def rotate(log: Path) -> None:
         log.replace(log.with_name(f"{log.name}.1"))
 
 
-def keep_small(logs: Path, most_bytes: int, stopping: threading.Event) -> None:
-    """Cuts logs of nodes and services that grow beyond `most_bytes`, until `stopping` is set. Each node does
-    this for all logs of the folder, since services cannot do it."""
+@contextlib.contextmanager
+def small_logs(home: Path, most_bytes: int) -> Iterator[None]:
+    """While the block lasts, a thread cuts every live log below `home` that grows beyond `most_bytes`."""
+    stopping = threading.Event()
+    keeping = threading.Thread(target=keep_small, args=(home, most_bytes, stopping), name="logs", daemon=True)
+    keeping.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        keeping.join(_LOOK_SECONDS)  # it may be copying into a folder that is about to be removed
+
+
+def keep_small(home: Path, most_bytes: int, stopping: threading.Event) -> None:
+    """Cuts live logs below `home` that grow beyond `most_bytes`, until `stopping` is set. Each node does this
+    for all of them, since services, and pipelines that stand still, cannot."""
     while not stopping.wait(_LOOK_SECONDS):
-        for log in logs.glob("*.log"):
+        for log in (log for pattern in _LIVE_LOGS for log in home.glob(pattern)):
+            if is_kept(log):
+                continue
             try:
                 cut(log, most_bytes)
             except OSError as error:

@@ -1,12 +1,16 @@
 """Connections of the gateway: how many there may be, and how long each may take over heads and answers.
 
 uvicorn bounds neither the time nor the size of the head of a request, nor the time that a client takes to
-read an answer. A connection that is over a bound is closed; other connections do not notice.
+read an answer. A connection that is over a bound is closed; other connections do not notice. The protocol
+counts connections and answers one too many with 503. With TLS the listener counts them, since the protocol
+does not hear of a connection before its handshake is over.
 """
 
 import asyncio
 import ipaddress
 import json
+import socket
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -55,9 +59,36 @@ class Connections:
         return any(proxy.version == address.version and proxy.overlaps(address) for proxy in self._proxies)
 
 
-def bounded_protocol(limits: GatewaySection) -> type[asyncio.Protocol]:
-    """The protocol of every connection of one gateway, for uvicorn."""
-    connections = Connections(limits)
+class Listener(socket.socket):
+    """The port of a gateway. It counts connections from the moment they are accepted, once it has
+    `connections` to count them with; one too many is closed without a word."""
+
+    connections: Connections | None = None
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().accept()
+        if self.connections is None:
+            return accepted, address
+        machine = machine_of(address[0])
+        if not self.connections.add(machine):
+            accepted.close()
+            raise ConnectionAbortedError  # the event loop goes on with the next one
+        counted = _CountedSocket(self.family, self.type, self.proto, fileno=accepted.detach())
+        counted.uncount = weakref.finalize(counted, self.connections.remove, machine)
+        return counted, address
+
+
+class _CountedSocket(socket.socket):
+    uncount: Callable[[], object]  # counts once, however often it is called
+
+    def close(self) -> None:
+        super().close()
+        self.uncount()
+
+
+def bounded_protocol(limits: GatewaySection, connections: Connections | None) -> type[asyncio.Protocol]:
+    """The protocol of every connection of one gateway, for uvicorn. `connections` counts them; None if the
+    listener does."""
 
     class Bound(_BoundedProtocol):
         def __init__(self, *parts: Any, **named: Any) -> None:
@@ -67,7 +98,9 @@ def bounded_protocol(limits: GatewaySection) -> type[asyncio.Protocol]:
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    def __init__(self, limits: GatewaySection, connections: Connections, *parts: Any, **named: Any) -> None:
+    def __init__(
+        self, limits: GatewaySection, connections: Connections | None, *parts: Any, **named: Any
+    ) -> None:
         super().__init__(*parts, **named)
         self._limits = limits
         self._counted = connections
@@ -80,18 +113,19 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        machine = machine_of(self.client[0]) if self.client else ""
-        if not self._counted.add(machine):
-            self._close_with(503, "busy", "too many connections; try again")
-            return
-        self._machine = machine
+        if self._counted is not None:
+            machine = machine_of(self.client[0]) if self.client else ""
+            if not self._counted.add(machine):
+                self._close_with(503, "busy", "too many connections; try again")
+                return
+            self._machine = machine
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         for timer in (self._head_timer, self._write_timer, self._rest_timer):
             _cancel(timer)
-        if self._machine is not None:
+        if self._counted is not None and self._machine is not None:
             self._counted.remove(self._machine)
             self._machine = None
 

@@ -18,7 +18,8 @@ from kopitiam.contracts.api import CSV
 from kopitiam.contracts.errors import InputError
 from kopitiam.contracts.money import DIGITS
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Column, Kind, Table
-from kopitiam.gateway.parquet_format import Spread, Unsound, check_format, check_statistics
+from kopitiam.gateway.parquet_footer import Unsound, read_footer
+from kopitiam.gateway.parquet_format import Spread, check_footer, check_format, check_statistics
 from kopitiam.gateway.troubles import storage_trouble
 from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.cells import is_text_too_long
@@ -123,6 +124,8 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
         if metadata.num_rows > order.max_rows:
             raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are taken in one chunk")
         check_format(file, table)
+        footer = read_footer(path)
+        check_footer(footer, table, path.stat().st_size)
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         most_bytes = _MOST_UNFOLDING * order.max_bytes
         if sum(group.total_byte_size for group in groups) > most_bytes:
@@ -141,25 +144,21 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
                     raise Unsound("unfolds to more than a chunk may")
             if rows - before != group.num_rows:
                 raise Unsound(f"{rows - before:,} rows, though its footer says {group.num_rows:,}")
-            check_statistics(group, spreads)
+            check_statistics(footer.groups[number], table, spreads)
     if rows != metadata.num_rows:
         raise Unsound(f"{rows:,} rows, though its footer says {metadata.num_rows:,}")
     return rows
 
 
 def _check_values(column: Column, values: pa.Array) -> Spread:
-    """The spread of the values as Parquet stores them; of texts only how many are null."""
+    """Check every value of a column. Returns their spread as Parquet stores them; raises Unsound."""
     if values.null_count and not column.is_optional:
         raise Unsound(f"{column.name} has empty values")
     if column.kind is Kind.TEXT:
-        if pc.min(pc.binary_length(values)).as_py() == 0:
-            raise Unsound(f"{column.name} has empty values")
-        if is_text_too_long(values):
-            most = f"{MAX_TEXT_CHARACTERS:,} characters"
-            raise Unsound(f"{column.name} has texts of more than {most}")
-        return Spread(values.null_count)
+        return _check_texts(column, values)
     if column.kind is Kind.BOOLEAN:
-        return Spread(values.null_count)
+        spread = pc.min_max(values).as_py()
+        return Spread(values.null_count, spread["min"], spread["max"])
     numbers = values.cast(pa.int32() if column.kind is Kind.DATE else pa.int64())
     least, beyond = _RANGES[column.kind]
     spread = pc.min_max(numbers).as_py()
@@ -170,3 +169,13 @@ def _check_values(column: Column, values: pa.Array) -> Spread:
         if pc.all(pc.equal(numbers, whole)).as_py() is False:
             raise Unsound(f"{column.name} has fractions of a second")
     return Spread(values.null_count, spread["min"], spread["max"])
+
+
+def _check_texts(column: Column, texts: pa.Array) -> Spread:
+    spread = pc.min_max(texts.cast(pa.binary())).as_py()
+    if spread["min"] == b"":  # no text is less
+        raise Unsound(f"{column.name} has empty values")
+    if is_text_too_long(texts):
+        most = f"{MAX_TEXT_CHARACTERS:,} characters"
+        raise Unsound(f"{column.name} has texts of more than {most}")
+    return Spread(texts.null_count, spread["min"], spread["max"])

@@ -28,9 +28,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a body lies: under the plain names, or beside another body that has them."""
+    """Names of the files of a body: the plain ones, or others beside another body that has those."""
 
-    new: list[Key]
+    names: list[Key]
+    new: list[Key]  # those that were not there before
     is_beside: bool
 
 
@@ -114,35 +115,42 @@ class Intake:
         try:
             with self._timed("sync"):
                 try:
-                    return Kept(self._written(files, keys, digest, is_beside=False), is_beside=False)
+                    return self._written(files, keys, digest, is_beside=False)
                 except AlreadyWritten:
-                    return Kept(self._written(files, keys, digest, is_beside=True), is_beside=True)
+                    return self._written(files, keys, digest, is_beside=True)
         except FileNotFoundError:
             if (state := self.registry.get_run(run.run).state).is_over:  # whose folder went meanwhile
                 raise RunOver(f"run {run.run} is {state}") from None
             raise
 
-    def _written(
-        self, files: list[Path], keys: tuple[Key, ...], digest: str, *, is_beside: bool
-    ) -> list[Key]:
-        """Those that are new. The chunk goes first: whoever finds bad rows there finds their chunk too."""
-        names = [named(self.storage, key, digest, is_beside) for key in keys]
+    def _written(self, files: list[Path], keys: tuple[Key, ...], digest: str, *, is_beside: bool) -> Kept:
+        """The chunk goes first: whoever finds bad rows there finds their chunk too."""
+        names = [named(self.storage, key, digest, is_beside) for key in keys[: len(files)]]
         wanted = names if is_beside else keys
-        return [
+        new = [
             name
             for file, key, name in zip(files, wanted, names, strict=False)
             if self.storage.keep_once(file, key, digest)
         ]
+        return Kept(names, new, is_beside)
 
     def _settle(self, run: str, chunk: ChunkRecord, kept: Kept) -> None:
-        """Of what was written here, only what the registry tells of stays."""
+        """Removes the files of this body, and of one that has the plain names, unless they are registered.
+
+        What is registered under a number stays registered, so none of these files can come to count. The file
+        of an orphan that has a name of its own is removed when its body is sent again, or with the run.
+        """
         counting = {
             chunk_key(self.storage, run, chunk, chunk.digest, chunk.is_beside),
             rejected_key(self.storage, run, chunk),
         }
-        self._drop([key for key in kept.new if key not in counting])
-        if chunk.is_beside:  # the bad rows of the body that was cut short; the run's end removes the rest
-            self._drop([bad_rows(run, chunk.table, chunk.number)])
+        plain = (
+            KEYS.chunk(run, chunk.table, chunk.shard, chunk.number),
+            bad_rows(run, chunk.table, chunk.number),
+        )
+        self._drop([key for key in kept.names if key not in counting])
+        if chunk.is_beside:
+            self._drop([key for key in plain if key not in counting])
 
     def _drop(self, keys: list[Key]) -> None:
         for key in keys:

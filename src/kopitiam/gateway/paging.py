@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
+from kopitiam.results.answers import rows_of_any_texts
 from kopitiam.results.reading import MAX_REJECTED_FIELD
 from kopitiam.results.text import plain_text, shorten
 
@@ -94,7 +95,8 @@ def _found(file: pq.ParquetFile, search: str) -> Iterator[pa.Table]:
 
 def _tables(file: pq.ParquetFile, group: int) -> Iterator[pa.Table]:
     """A row group in pieces, of which one at a time is in memory: texts may be long."""
-    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
+    rows = min(_BATCH_ROWS, rows_of_any_texts(file.schema_arrow, file.schema_arrow.names))
+    for batch in file.iter_batches(rows, row_groups=[group]):
         yield pa.Table.from_batches([batch])
 
 

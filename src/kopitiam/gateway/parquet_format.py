@@ -1,17 +1,18 @@
 """Which Parquet files the gateway accepts: a closed list, each entry of which is tested through Spark.
 
-Spark skips row groups by the statistics of their footer, so statistics that do not hold would lose rows
-without an error. They are compared with the values. Filters that cannot be compared are refused: page
-indexes and bloom filters.
+Spark skips row groups by the statistics in their footer. Wrong statistics would lose rows without an error,
+so the gateway compares them with the values: bounds of numbers, texts and booleans, and null counts. It
+refuses page indexes and bloom filters, which it cannot compare; the Spark session does not use them either.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
 from kopitiam.contracts.tables import Column, Kind, Table
+from kopitiam.gateway.parquet_footer import Footer, RowGroup, Statistics, Unsound
 
 CODECS = (
     "UNCOMPRESSED",
@@ -32,11 +33,13 @@ _TYPES = {  # the physical type, and the logical type as Arrow spells it
     Kind.DATE: ("INT32", re.compile("Date")),
     Kind.BOOLEAN: ("BOOLEAN", re.compile("None")),
 }
+# The deprecated annotation of a type. If both stand in a footer and differ, Spark goes by this one.
+_CONVERTED_TYPES = {Kind.TEXT: 0, Kind.DATE: 6, Kind.INSTANT: 10, Kind.ID: 18, Kind.COUNT: 18, Kind.MONEY: 18}
+_BOUND_BYTES = {"INT64": 8, "INT32": 4, "BOOLEAN": 1}
 _SPARK_VERSION, _LEGACY_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
 
-class Unsound(Exception):
-    """The body is refused; the text says why."""
+Bound = int | bytes  # texts compare by their bytes, as in Parquet
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class Spread:
     """Null count, least and greatest value of a column; no values have no bounds."""
 
     nulls: int = 0
-    least: int | None = None
-    greatest: int | None = None
+    least: Bound | None = None
+    greatest: Bound | None = None
 
     def __add__(self, other: "Spread") -> "Spread":
         least = [bound for bound in (self.least, other.least) if bound is not None]
@@ -54,7 +57,7 @@ class Spread:
 
 
 def check_format(file: pq.ParquetFile, table: Table) -> None:
-    """Raises Unsound, with a reason, for a file that is not on the list. Looks at the footer only."""
+    """Check the footer as Arrow shows it. Raises Unsound, with a reason, if the file is not on the list."""
     _check_columns(file, table)
     _check_calendar(file.metadata.metadata or {})
     if file.metadata.num_row_groups > MAX_ROW_GROUPS:
@@ -65,18 +68,58 @@ def check_format(file: pq.ParquetFile, table: Table) -> None:
             _check_column_chunk(group.column(index), group.num_rows)
 
 
-def check_statistics(group: pq.RowGroupMetaData, spreads: Mapping[str, Spread]) -> None:
-    """Bounds may be wider than the values; no statistics are fine, too. Nothing filters by those of texts."""
-    for index in range(group.num_columns):
-        column = group.column(index)
-        found, statistics = spreads[column.path_in_schema], column.statistics
-        if statistics is None:
-            continue
-        holds = not statistics.has_null_count or statistics.null_count == found.nulls
-        if statistics.has_min_max and found.least is not None and found.greatest is not None:
-            holds &= statistics.min_raw <= found.least and found.greatest <= statistics.max_raw
+def check_footer(footer: Footer, table: Table, size: int) -> None:
+    """Check what Arrow hides of the footer of a file of `size` bytes. Raises Unsound, with a reason."""
+    columns = {column.name: column for column in table.columns}
+    for name, converted in footer.converted_types.items():
+        if name not in columns or converted not in (None, _CONVERTED_TYPES.get(columns[name].kind)):
+            raise Unsound(f"{name}: its two type annotations differ")
+    for group in footer.groups:
+        # Arrow finds the values of a column by its place in the row group, and Spark by its name.
+        if group.columns != tuple(footer.converted_types):
+            raise Unsound("its row groups have their columns in another order than its schema")
+        if not 0 <= group.middle < size:
+            raise Unsound("its footer gives a wrong size of a row group")
+
+
+def check_statistics(group: RowGroup, table: Table, spreads: Mapping[str, Spread]) -> None:
+    """Compare the statistics of a row group with its values. Raises Unsound if they would mislead Spark.
+
+    Statistics may be absent, and bounds may be wider than the values: some writers shorten long texts.
+    """
+    kinds = {column.name: column.kind for column in table.columns}
+    for name, statistics in zip(group.columns, group.statistics, strict=True):
+        spread = spreads[name]
+        holds = statistics.nulls in (None, spread.nulls)
+        for low, high in _bounds_in_use(statistics, kinds[name]):
+            least, greatest = _bound(low, kinds[name]), _bound(high, kinds[name])
+            if least is None or greatest is None:
+                holds = False
+            elif spread.least is not None and spread.greatest is not None:
+                # Both sides are numbers, or both are bytes.
+                holds &= least <= spread.least and spread.greatest <= greatest  # type: ignore[operator]
         if not holds:
-            raise Unsound(f"{column.path_in_schema}: the statistics in its footer do not fit its values")
+            raise Unsound(f"{name}: the statistics in its footer do not fit its values")
+
+
+def _bounds_in_use(statistics: Statistics, kind: Kind) -> Iterator[tuple[bytes, bytes]]:
+    if statistics.bounds is not None:
+        yield statistics.bounds
+    if (deprecated := statistics.deprecated_bounds) is not None:
+        low, high = deprecated
+        # Old writers ordered texts by signed bytes. Spark uses such bounds only if they are equal.
+        if kind is not Kind.TEXT or low == high:
+            yield deprecated
+
+
+def _bound(raw: bytes, kind: Kind) -> Bound | None:
+    """Decode a bound of the statistics; None if it has the wrong length."""
+    if kind is Kind.TEXT:
+        return raw
+    physical, _ = _TYPES[kind]
+    if len(raw) != _BOUND_BYTES[physical]:
+        return None
+    return int(raw != b"\0") if kind is Kind.BOOLEAN else int.from_bytes(raw, "little", signed=True)
 
 
 def _check_columns(file: pq.ParquetFile, table: Table) -> None:

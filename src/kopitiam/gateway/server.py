@@ -18,7 +18,7 @@ import uvicorn
 from kopitiam.contracts.config import GatewaySection, reachable
 from kopitiam.contracts.errors import ConfigError, RunFailed
 from kopitiam.gateway.app import build_app
-from kopitiam.gateway.connections import bounded_protocol
+from kopitiam.gateway.connections import Connections, Listener, bounded_protocol
 from kopitiam.gateway.context import Gateway
 
 CLOSING_SECONDS = 5.0  # for requests under way; the node has ten in all
@@ -32,15 +32,17 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(self, gateway: Gateway) -> None:
         settings = gateway.settings.gateway
+        self._connections = Connections(settings)
         super().__init__(
             uvicorn.Config(
                 build_app(gateway),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http=bounded_protocol(settings),
+                http=bounded_protocol(settings, None if settings.tls_cert else self._connections),
+                loop="asyncio",  # whose listener can count; uvloop accepts connections by itself
                 ws="none",
-                limit_concurrency=None,  # the protocol bounds connections
+                limit_concurrency=None,  # the protocol bounds connections, or the listener
                 proxy_headers=bool(settings.proxies),  # uvicorn would believe every process of this machine
                 forwarded_allow_ips=list(settings.proxies),
                 timeout_keep_alive=75,
@@ -56,7 +58,20 @@ class GatewayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.loop = asyncio.get_running_loop()
+        if self.config.is_ssl:
+            self._bound_handshakes(self.loop, sockets or [])
         await super().startup(sockets)
+
+    def _bound_handshakes(self, loop: asyncio.AbstractEventLoop, sockets: list[socket.socket]) -> None:
+        """A connection has as long for its handshake as for a head, and counts meanwhile. uvicorn has no
+        setting for the time: it calls `create_server` of its loop, which is this server's own."""
+        seconds = self._gateway.settings.gateway.head_seconds
+        loop.create_server = functools.partial(  # type: ignore[method-assign]
+            loop.create_server, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds
+        )
+        for bound in sockets:
+            if isinstance(bound, Listener):
+                bound.connections = self._connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.admission.is_closing:
@@ -82,13 +97,13 @@ class GatewayServer(uvicorn.Server):
         self.should_exit = True
 
 
-def listen(settings: GatewaySection) -> socket.socket:
+def listen(settings: GatewaySection) -> Listener:
     """The port, held but not served yet; whatever of the settings cannot be is found here."""
     settings.require_guarded()
     _check_certificate(settings)
     host, port = settings.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
+    bound = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))

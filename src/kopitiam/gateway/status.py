@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
+from kopitiam.contracts.errors import RunFailed
 from kopitiam.contracts.public_text import without_paths
 from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
 from kopitiam.questions.question_set import QuestionSet
@@ -14,14 +15,17 @@ from kopitiam.registry.port import RegistryPort, RunAccount
 def run_status(registry: RegistryPort, run: str) -> RunStatus:
     account = registry.account(run)
     found = account.figures.run
-    asked = QuestionSet.from_dict(found.questions)
+    try:
+        asked = QuestionSet.of_run(found.questions)
+    except RunFailed as error:
+        return _unreadable(account, str(error))
     answered: dict[str, Any] = account.published.figures if account.published else {}
     unmatched = answered.get("unmatched")
     return RunStatus(
         run=found.run,
         label=found.label,
         state=found.state.value,
-        questions=found.questions,
+        questions=asked.to_request(),
         created_at=found.created_at,
         finished_at=found.finished_at,
         tables=_tables(account, asked),
@@ -31,6 +35,26 @@ def run_status(registry: RegistryPort, run: str) -> RunStatus:
         unmatched_by_table=unmatched,
         answers=answered.get("answers"),
         error=None if found.error is None else without_paths(found.error),
+    )
+
+
+def _unreadable(account: RunAccount, reason: str) -> RunStatus:
+    """A run of another version, whose questions this one cannot read. Other runs are not affected."""
+    run = account.figures.run
+    return RunStatus(
+        run=run.run,
+        label=run.label,
+        state=run.state.value,
+        questions={},
+        created_at=run.created_at,
+        finished_at=run.finished_at,
+        tables={},
+        stages={},
+        rejected=account.figures.rejected,
+        unmatched=None,
+        unmatched_by_table=None,
+        answers=None,
+        error=without_paths(run.error or reason),
     )
 
 

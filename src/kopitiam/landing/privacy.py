@@ -27,6 +27,12 @@ def keep_private(home: Path, umask: str = "077") -> None:
         _log.warning("closed to other users: %s", ", ".join(map(str, closed)))
 
 
+def make_private_folder(folder: Path) -> None:
+    """Makes the folder and those above it that are missing, each for its owner alone, whatever the umask."""
+    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
 def let_pass(folder: Path) -> None:
     """Lets other users go through a folder of ours to what is theirs; they cannot list it."""
     found = folder.stat()

@@ -5,7 +5,7 @@ Each job waits more than it works, so the questions of a run share a few threads
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,8 +26,10 @@ from kopitiam.pipeline.compiler.answers import (
     ranked_groups,
     unknown_ids,
 )
+from kopitiam.pipeline.counting import count_rows
 from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, jobs_of
 from kopitiam.pipeline.parallelism import tasks_at_once
+from kopitiam.pipeline.sizes import BROADCAST_ROWS, TableSize, can_be_collected
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.tables import read_table
 from kopitiam.questions.definitions import Question, matched_name
@@ -42,8 +44,6 @@ Stage = Callable[[DataFrame], DataFrame]
 SCHEDULER_POOL = "answers"
 _THREADS = 4
 _MANY_ROWS = 100_000  # of partials: then a task for each core merges them, without a shuffle
-_LARGE_ANSWER = 1_000_000  # rows of partials; the answer may be as large, and is sorted by Spark
-_SMALL_TABLE = 200_000  # rows that are sent to every task
 _MOST_IDS_IN_FILTER = 1_000
 
 
@@ -55,9 +55,9 @@ class Material:
     asked: QuestionSet
     partials: Mapping[Key, int]  # files, with the rows of the partial that each belongs to
     files: Mapping[str, Sequence[Key]]  # of the tables that are joined
-    rows: Mapping[str, int]  # of each table
+    sizes: Mapping[str, TableSize]  # of the same tables
     storage: StoragePort
-    sorting: Key  # where Spark may leave sorted files for a while
+    sorting: Key  # where Spark may leave groups and sorted files for a while
 
     def files_of(self, plan: str) -> list[Key]:
         return [file for file in self.partials if partials.kind_of(str(file.parent)) == plan]
@@ -68,7 +68,12 @@ class Material:
 
     @property
     def small_tables(self) -> frozenset[str]:
-        return frozenset(table for table, rows in self.rows.items() if rows <= _SMALL_TABLE)
+        """Tables that Spark may send to every task."""
+        return frozenset(table for table, size in self.sizes.items() if size.is_small)
+
+    def can_collect(self, question: Question, rows: int) -> bool:
+        """Whether an answer of that many rows fits into memory, however long its texts are."""
+        return can_be_collected(question, rows, self.sizes, len(self.asked.questions))
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,6 @@ class _Answering:
     spark: SparkSession
     material: Material
     scratch: Path
-    taken: set[str] = field(default_factory=set)
 
     def answer(self, plan: AnswerPlan) -> _Answer:
         question, material = plan.question, self.material
@@ -136,48 +140,63 @@ class _Answering:
         slices = tasks_at_once(self.spark) if rows > _MANY_ROWS else 1
         groups = frame.transform(merged_groups(plan, tables, slices)).transform(ranked_groups(plan))
         unknown = self._unknown_keys(plan, frame, tables)
-        if question.rank is None and rows > _LARGE_ANSWER:
+        if question.rank is not None and not material.can_collect(question, rows):
+            groups, rows = self._written(plan, groups)  # a rank may leave few of them
+        if not material.can_collect(question, rows):
             return self._sorted(plan, groups.transform(finished(plan, tables)), unknown)
         if self._looks_up_large_tables(question):
-            ranked = groups.toArrow()
-            tables = {table: self._only(ranked, plan, table, rows) for table, rows in tables.items()}
-            groups = self.spark.createDataFrame(ranked)
-            plan = AnswerPlan(question, plan.partial, plan.parameters, frozenset(tables))
+            collected = groups.toArrow()
+            groups = self.spark.createDataFrame(collected)
+            plan, tables = self._with_rows_of(collected, plan, tables)
         table = groups.transform(finished(plan, tables)).toArrow()
         return _Answer(ComputedAnswer(table), _joined(unknown, _unmatched(question, table)))
 
     def _looks_up_large_tables(self, question: Question) -> bool:
-        """Then the groups come first, so that the few wanted ids reach down into the files of the table."""
+        """Whether the answer has attributes of a table that is not small. Then the groups are computed first,
+        and Spark reads only the rows with their ids."""
         return any(attribute.table not in self.material.small_tables for attribute in question.attributes)
 
-    def _only(self, ranked: pa.Table, plan: AnswerPlan, table: str, rows: DataFrame) -> DataFrame:
-        keys = list(plan.keys)
-        columns = [
-            keys[position]
-            for position, key in enumerate(plan.question.keys)
-            if any(
-                attribute.table == table and plan.question.identity(attribute) == key.name
-                for attribute in plan.question.attributes
-            )
-        ]
-        if not columns:
-            return rows
-        return rows.transform(rows_with(self.spark, LAYOUT[table].key, distinct(
-            chunk for column in columns for chunk in ranked[column].drop_null().chunks
-        )))  # fmt: skip
+    def _with_rows_of(
+        self, groups: pa.Table, plan: AnswerPlan, tables: Mapping[str, DataFrame]
+    ) -> tuple[AnswerPlan, dict[str, DataFrame]]:
+        """The tables with only those rows whose attributes the answer shows, and a plan that broadcasts them.
+
+        The answer can be collected, so it has room for all these attributes, and a broadcast has too.
+        """
+        question = plan.question
+        columns = dict(zip((key.name for key in question.keys), plan.keys, strict=True))
+        few = dict(tables)
+        for table in dict.fromkeys(attribute.table for attribute in question.attributes):
+            shown = {columns[question.identity(each)] for each in question.attributes if each.table == table}
+            ids = distinct(chunk for column in shown for chunk in groups[column].drop_null().chunks)
+            if len(ids) <= BROADCAST_ROWS:
+                few[table] = tables[table].transform(rows_with(self.spark, LAYOUT[table].key, ids))
+                plan = replace(plan, small_tables=plan.small_tables | {table})
+        return plan, few
+
+    def _written(self, plan: AnswerPlan, groups: DataFrame) -> tuple[DataFrame, int]:
+        """The same groups, written by Spark and read from there, and their number."""
+        space = self.material.storage.workspace(self.scratch)
+        target = self.material.sorting / f"{plan.question.name}-groups"
+        groups.write.parquet(space.url(target))
+        rows = count_rows(space, target)
+        return self.spark.read.schema(groups.schema).parquet(space.url(target)), rows
 
     def _sorted(
         self, plan: AnswerPlan, frame: DataFrame, unknown: Mapping[str, Sequence[pa.Array]] | None = None
     ) -> _Answer:
-        """Sorted by Spark, however many rows there are, and fetched as files."""
-        name, storage = plan.question.name, self.material.storage
-        space, target = storage.workspace(self.scratch), self.material.sorting / name
-        folder = self.scratch / f"sorted-{name}"
+        """Sorted by Spark, however large the answer is, and fetched as files."""
+        question, storage = plan.question, self.material.storage
+        space, target = storage.workspace(self.scratch), self.material.sorting / question.name
+        folder = self.scratch / f"sorted-{question.name}"
         folder.mkdir()
-        frame.transform(in_order(plan.question)).write.parquet(space.url(target))
+        frame.transform(in_order(question)).write.parquet(space.url(target))
         files = space.fetch(f"{target}/part-*.parquet", folder)
         computed = ComputedAnswer(files=files)
-        found = [_unmatched(plan.question, pa.Table.from_batches([batch])) for batch in computed.batches()]
+        ids = dict.fromkeys(question.identity(attribute) for attribute in question.attributes)
+        flags = [name for key in ids for name in (key, matched_name(key))]
+        batches = computed.batches(flags) if flags else iter(())
+        found = [_unmatched(question, pa.Table.from_batches([batch])) for batch in batches]
         return _Answer(computed, _joined(unknown or {}, *found))
 
     def _unknown_keys(
@@ -208,7 +227,7 @@ class _Answering:
 
 
 def rows_with(spark: SparkSession, key: str, ids: pa.Array) -> Stage:
-    """The rows with these ids: by a filter for a few ids, by a join for any number.
+    """The rows with these ids: by a filter for a few ids, by a join for more.
 
     Each id of a filter costs two calls to the JVM and a literal in the plan.
     """
@@ -225,12 +244,12 @@ def rows_with(spark: SparkSession, key: str, ids: pa.Array) -> Stage:
 
 
 def _unmatched(question: Question, table: pa.Table) -> dict[str, list[pa.Array]]:
-    """The ids of the answer that their tables lack."""
+    """The ids of the answer that their tables lack, each of them once."""
     unknown: dict[str, list[pa.Array]] = {}
     for attribute in question.attributes:
         key = question.identity(attribute)
         ids = table[key].filter(pc.invert(table[matched_name(key)])).drop_null()
-        unknown[attribute.table] = list(ids.chunks)
+        unknown[attribute.table] = [distinct(ids.chunks)]
     return unknown
 
 

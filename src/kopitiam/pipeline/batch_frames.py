@@ -39,7 +39,7 @@ class Share:
 
     @property
     def asked(self) -> QuestionSet:
-        return QuestionSet.from_dict(self.run.questions)
+        return QuestionSet.of_run(self.run.questions)
 
     @property
     def has_facts(self) -> bool:

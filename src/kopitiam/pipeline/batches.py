@@ -37,6 +37,7 @@ from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, is_stopped, job
 from kopitiam.pipeline.source import Descriptors
 from kopitiam.pipeline.stage_counts import BatchCounts
 from kopitiam.pipeline.stopwatch import Stopwatch
+from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.storage.port import Key, StoragePort
 
@@ -139,9 +140,18 @@ class BatchWork:
                 run = self.registry.get_run(name)
             except RunNotFound:
                 continue
-            if not run.state.is_over:
+            if not run.state.is_over and self._is_readable(run):
                 alive.append(run)
         return alive
+
+    def _is_readable(self, run: Run) -> bool:
+        """A run of another version whose questions this one cannot read fails."""
+        try:
+            QuestionSet.of_run(run.questions)
+        except RunFailed as error:
+            self.fail(run.run, str(error))
+            return False
+        return True
 
     def _inspected(self, share: Share) -> Share | None:
         """With what its files show; None if one of them cannot be used, which fails the run."""
@@ -170,8 +180,10 @@ class BatchWork:
         target = KEYS.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
         names = [share.run.run for share in computed]
         try:
-            with jobs_of(self.spark, names), described(self.spark, target.name):
-                partials.write(frames(self.spark, self.storage, computed), self.storage.url(target))
+            with jobs_of(self.spark, names):
+                with described(self.spark, target.name):
+                    partials.write(frames(self.spark, self.storage, computed), self.storage.url(target))
+                written = self._written_rows(target.name, computed)
         except SPARK_FAILED as error:
             self.storage.remove(target)
             if self.is_closing:
@@ -181,7 +193,7 @@ class BatchWork:
                 raise failure from error
             return self._write_again(batch, shares, failure)
         crash_point("batch.written")
-        return [self._kept(target, shares)]
+        return [self._kept(target, shares, written)]
 
     def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> list[Written]:
         """Without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
@@ -193,12 +205,24 @@ class BatchWork:
         self._blame(shares[0].run.run, str(failure))
         return []
 
-    def _kept(self, target: Key, shares: list[Share]) -> Written:
-        """Durable before the registry hears of them."""
+    def _written_rows(self, batch: str, shares: list[Share]) -> int:
+        """The rows that Spark wrote. If its metrics are lost, a second job computes and counts them again."""
+        written = written_rows(self.spark, batch)
+        if written is not None:
+            return written
+        _log.warning("Spark's metrics of %s are lost; its rows are counted by a second job", batch)
+        return partials.count(frames(self.spark, self.storage, shares))
+
+    def _kept(self, target: Key, shares: list[Share], written: int) -> Written:
+        """Makes partials durable, before the registry lists them.
+
+        Raises PartialsDiffer unless the files have as many rows as Spark wrote.
+        """
         folders = self.storage.find(f"{target}/run=*/kind=*")
         try:
             rows = {folder: count_rows(self.storage, folder) for folder in folders}
-            self._want_all(target.name, sum(rows.values()))
+            if (there := sum(rows.values())) != written:
+                raise PartialsDiffer(f"partials of a batch have {there} rows, and Spark wrote {written}")
             counts = self._counts(shares, folders)
             partial_rows = {folder: count for folder, count in rows.items() if not _is_count(folder)}
             for folder in rows.keys() - partial_rows.keys():
@@ -230,12 +254,6 @@ class BatchWork:
                 plan = next(plan for plan in of_run.asked.partials if plan.name == kind)
                 of_run.add_partial(self.storage, plan, files)
         return [rows for of_run in counts.values() for rows in of_run.stage_rows()]
-
-    def _want_all(self, batch: str, rows: int) -> None:
-        """What lies there is what Spark says it wrote; nothing at all too."""
-        written = written_rows(self.spark, batch)
-        if written is not None and written != rows:
-            raise PartialsDiffer(f"partials of a batch have {rows} rows, and Spark wrote {written}")
 
 
 def _is_count(folder: Key) -> bool:

@@ -33,13 +33,14 @@ class Compaction:
 
     def compact(self, run: str) -> None:
         """Trouble here is no trouble of the run: what could not be merged is left as it is."""
-        asked = QuestionSet.from_dict(self.work.registry.get_run(run).questions)
+        asked = QuestionSet.of_run(self.work.registry.get_run(run).questions)
         plans = {plan.name: plan for plan in asked.partials}
-        crowded = [group for group in _levels(self.work.registry.partials(run)) if len(group) >= FAN_IN]
+        levels = _levels(self.work.registry.partials(run))
+        crowded = [group for group in levels if len(group) >= FAN_IN and _kind(group) in plans]
         for group in crowded:
             try:
                 with self.work.attempts.gate.passing():
-                    self._merge(run, plans[partials.kind_of(group[0].path)], group)
+                    self._merge(run, plans[_kind(group)], group)
             except PartialsDiffer as error:  # the final step says so, if it stays that way
                 _log.warning("run %s is not merged: %s", run, error, extra={"run": run})
             except SPARK_FAILED:
@@ -70,17 +71,27 @@ class Compaction:
             remove_partial(storage, gone)
 
     def _merged_rows(self, plan: PartialPlan, group: list[Partial], batch: str, rows: int) -> int:
-        """As many as were written. Listed rows stay as many as they were; of groups no more can come out than
-        went in, and no fewer than the largest partial had."""
+        """Returns `rows`, the rows of the merged files, if Spark wrote as many. Raises PartialsDiffer if not,
+        or if its metrics are lost: then the partials stay as they are.
+
+        A merge keeps all listed rows. Of groups it makes no more than went in, and no fewer than the largest
+        partial has.
+        """
         written = written_rows(self.work.spark, batch)
         least, most = max(old.rows for old in group), sum(old.rows for old in group)
         if plan.lists_rows:
             least = most
         is_counted = all(old.rows for old in group)
-        if written not in (None, rows) or (is_counted and not least <= rows <= most):
-            wrote = "" if written is None else f", Spark wrote {written}"
-            raise PartialsDiffer(f"merged partials of {plan.name} have {rows} rows of {most}{wrote}")
+        if written != rows or (is_counted and not least <= rows <= most):
+            wrote = "an unknown number" if written is None else str(written)
+            raise PartialsDiffer(
+                f"merged partials of {plan.name} have {rows} rows of {most}, Spark wrote {wrote}"
+            )
         return rows
+
+
+def _kind(group: list[Partial]) -> str:
+    return partials.kind_of(group[0].path)
 
 
 def _levels(found: list[Partial]) -> list[list[Partial]]:

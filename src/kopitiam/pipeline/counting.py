@@ -21,7 +21,7 @@ from kopitiam.landing.layout import KEYS
 from kopitiam.storage.port import Key, StoragePort
 
 _FOOTERS_AT_ONCE = 8
-_EXECUTIONS = 20  # of late, among which a write is looked for
+_PAGE = 20  # executions that are looked through at once, from the latest to the earliest
 _DESCRIPTION = "spark.job.description"
 _WRITE = "InsertIntoHadoopFsRelationCommand"
 _ROWS = "number of output rows"
@@ -89,17 +89,23 @@ def described(spark: SparkSession, name: str) -> Iterator[None]:
 
 
 def written_rows(spark: SparkSession, name: str) -> int | None:
-    """The rows that the tasks of the write with this name committed, by Spark's own count; None if Spark no
-    longer knows."""
+    """The rows that the tasks of the write with this name committed, by Spark's own count.
+
+    None if Spark no longer keeps the metrics of this write. Executions are listed by their start: beside a
+    long write, the questions of other runs may have started hundreds of later ones.
+    """
     try:
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         store = spark._jsparkSession.sharedState().statusStore()
-        known = store.executionsCount()
-        latest = store.executionsList(max(0, known - _EXECUTIONS), _EXECUTIONS)
-        for index in reversed(range(latest.size())):
-            execution = latest.apply(index)
-            if execution.description() == name:
-                return _rows_of_write(store, execution.executionId())
+        end = store.executionsCount()
+        while end > 0:
+            begin = max(0, end - _PAGE)
+            page = store.executionsList(begin, end - begin)
+            for index in reversed(range(page.size())):
+                execution = page.apply(index)
+                if execution.description() == name:
+                    return _rows_of_write(store, execution.executionId())
+            end = begin
     except Py4JError as error:
         _log.info("Spark does not say how much it wrote: %s", str(error).partition("\n")[0])
     return None

@@ -8,11 +8,12 @@ import json
 import logging
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kopitiam.contracts.attempts import Step
+from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     AlreadyPublished,
@@ -33,6 +34,8 @@ from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.counting import files_of
+from kopitiam.pipeline.partials import kind_of
+from kopitiam.pipeline.sizes import table_size
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.records import RunAccount
@@ -186,7 +189,7 @@ class Finalizer:
         self, account: RunAccount, target: Key, watch: Stopwatch, coverage: Coverage | None = None
     ) -> "Written":
         figures, run = account.figures, account.figures.run
-        asked = QuestionSet.from_dict(run.questions)
+        asked = QuestionSet.of_run(run.questions)
         with self._material(account, asked) as (material, scratch):
             answered = answer(self.work.spark, material, scratch, watch)
             answers = answered.answers
@@ -213,14 +216,21 @@ class Finalizer:
     def _material(self, account: RunAccount, asked: QuestionSet) -> Iterator[tuple[Material, Path]]:
         """With a folder on this machine; what is sorted on the way goes with it."""
         run = account.figures.run.run
+        _require_own_kinds(account.partials, asked)
         storage, registry = self.work.storage, self.work.registry
         joined = dict.fromkeys(table for question in asked.questions for table in question.looked_up)
-        files = {table: [self._sound(run, c) for c in registry.chunks(run, table)] for table in joined}
+        chunks = {table: registry.chunks(run, table) for table in joined}
+        files = {table: [self._sound(run, chunk) for chunk in chunks[table]] for table in joined}
         counted = files_of(storage, account.partials)
         partials = {file: each.rows for each in account.partials for file in counted[each.path]}
-        rows = {table: state.rows for table, state in account.figures.tables.items()}
+        sizes = {
+            table: table_size(
+                storage, asked.tables[table], files[table], sum(chunk.rows for chunk in chunks[table])
+            )
+            for table in joined
+        }
         sorting = KEYS.sorting(run, uuid.uuid4().hex)
-        material = Material(run, asked, partials, files, rows, storage, sorting)
+        material = Material(run, asked, partials, files, sizes, storage, sorting)
         with tempfile.TemporaryDirectory(prefix=f"run-{run}-", dir=self.scratch) as folder:
             scratch = Path(folder)
             try:
@@ -251,3 +261,12 @@ class Finalizer:
         crash_point("cleanup.files")
         self.work.registry.forget_chunks(run)
         crash_point("cleanup.done")
+
+
+def _require_own_kinds(partials: Iterable[Partial], asked: QuestionSet) -> None:
+    """Partials of another version would not be read by any question, and their rows would be lost."""
+    known = {plan.name for plan in asked.partials}
+    if foreign := sorted({kind_of(partial.path) for partial in partials} - known):
+        raise RunFailed(
+            f"its partial results ({', '.join(foreign)}) are of another version: send the data again"
+        )

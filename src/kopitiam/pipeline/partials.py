@@ -24,9 +24,17 @@ def write(frames: Sequence[tuple[str, DataFrame]], target: str) -> None:
 
     Tasks begin in the order of the frames.
     """
+    _whole(frames).write.partitionBy("run", "kind").parquet(target)
+
+
+def count(frames: Sequence[tuple[str, DataFrame]]) -> int:
+    """The rows that `write` writes of these frames."""
+    return _whole(frames).count()
+
+
+def _whole(frames: Sequence[tuple[str, DataFrame]]) -> DataFrame:
     every = [frame.withColumn("kind", f.lit(kind)) for kind, frame in frames]
-    whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), every)
-    whole.write.partitionBy("run", "kind").parquet(target)
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), every)
 
 
 def read(spark: SparkSession, home: str, plan: PartialPlan, files: Sequence[str]) -> DataFrame:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.crash_points import crash_point
-from kopitiam.contracts.errors import RunNotFound, Unavailable
+from kopitiam.contracts.errors import RunFailed, RunNotFound, Unavailable
 from kopitiam.contracts.messages import WorkerEnd, WorkerStats, progress_topic
 from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
 from kopitiam.questions.plans import SERVER_RESULTS
@@ -63,7 +63,7 @@ def report(
     """Publishes how far the stages are that these tables feed. Reconciliation finds what gets lost."""
     try:
         account = registry.account(run)
-        stages = QuestionSet.from_dict(account.figures.run.questions).stages
+        stages = QuestionSet.of_run(account.figures.run.questions).stages
         for stage in dict.fromkeys(stage for table in tables for stage in stages.of_table.get(table, ())):
             fed_by = stages.tables_of(stage)
             is_ended = all(table in account.expected for table in fed_by)
@@ -75,7 +75,7 @@ def report(
                     rows = account.flows.get(stage, {}).get(shard, RowFlow()).rows_in
                     for message in _messages(run, stage, shard, expected.get(shard), done, rows):
                         bus.publish(progress_topic(stage, shard), message)
-    except RunNotFound:
+    except (RunNotFound, RunFailed):
         return
     except Unavailable as error:
         _log.warning("run %s: progress is not told: %s", run, error, extra={"run": run})

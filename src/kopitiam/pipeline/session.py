@@ -39,6 +39,10 @@ from kopitiam.pipeline.spark_home import spark_home
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # Spark estimates a table by the size of its files, where a dictionary holds a text once for all its rows.
+    # Only measured bytes make a broadcast: our own (`sizes`), or those of a shuffle that is done.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -56,6 +60,8 @@ _FIXED = {
     # A mark in the folder of a batch would outlive the partials in it.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # The default, INT96, is read back in nanoseconds, which do not reach the years 1 and 9999.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Chunks of earlier versions are LZ4_RAW: to filter by a dictionary of more than 8 KiB of them fails
     # (apache/parquet-java#3478). Statistics already skip what such a filter would skip here.
     "spark.hadoop.parquet.filter.dictionary.enabled": "false",

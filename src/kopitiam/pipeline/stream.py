@@ -41,6 +41,7 @@ from kopitiam.storage.port import Key
 
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
+_MOST_PAUSE_AFTER_FAILURE_SECONDS = 2.0  # `kopi analyze` ends within a minute if all attempts fail
 _MOST_FRUITLESS = 5  # failures in a row; a run has had its three attempts by then
 _SOUND_SECONDS = 60.0  # a query that lasted so long before it failed was no failure to start
 _WAITING = "Waiting for"  # as the status of a query that has nothing to do begins
@@ -94,6 +95,8 @@ class Stream:
             _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
             self.work.health.trouble = f"the pipeline waits to try again: {told(trouble)}"
             pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+            if not isinstance(trouble, Unavailable):
+                pause = min(pause, _MOST_PAUSE_AFTER_FAILURE_SECONDS)
             self.work.stopping.wait(pause)
 
     def run_available(self) -> None:

@@ -36,7 +36,7 @@ from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline.attempts import DIED, Attempts
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
-from kopitiam.pipeline.failures import answer, tag_of
+from kopitiam.pipeline.failures import answer, tag_of, told
 from kopitiam.pipeline.finalize import Finalizer
 from kopitiam.pipeline.hadoop import show_storage
 from kopitiam.pipeline.reporting import Reports
@@ -194,8 +194,13 @@ class Worker:
             return False
 
     def _finish(self, run: str) -> None:
-        rows = self._finalizer.finish(run)
+        try:
+            rows = self._finalizer.finish(run)
+        except Unavailable as error:
+            self.node.health.on_final_step_failed(f"the final step waits to try again: {told(error)}")
+            raise
         if rows is not None:
+            self.node.health.on_answered()
             self._reports.answers(run, rows)
 
     def _take_up(self, steps: ThreadPoolExecutor, what: str, step: Callable[[], None]) -> None:

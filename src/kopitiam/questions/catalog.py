@@ -12,7 +12,7 @@ from typing import Any
 
 from kopitiam.contracts.errors import QuestionError
 from kopitiam.questions.definitions import Question
-from kopitiam.questions.validation import read_definition
+from kopitiam.questions.validation import is_builtin_name, read_definition
 from kopitiam.questions.wording import Flaw, one_line
 
 MOST_QUESTIONS = 100
@@ -57,8 +57,13 @@ def read_toml(
     return questions
 
 
-def read_json(definitions: Sequence[Mapping[str, Any]], check: Check | None = None) -> list[Question]:
-    """As `read_toml`, for definitions from JSON: errors name the position."""
+def read_json(
+    definitions: Sequence[Mapping[str, Any]], check: Check | None = None, *, has_builtin: bool = False
+) -> list[Question]:
+    """As `read_toml`, for definitions from JSON: errors name the position.
+
+    With `has_builtin` there may be built-in ones among them, which are known by their names.
+    """
     _require_few(len(definitions), "definitions")
     questions: list[Question] = []
     length = 0
@@ -66,7 +71,8 @@ def read_json(definitions: Sequence[Mapping[str, Any]], check: Check | None = No
         if not isinstance(entry, Mapping):
             raise QuestionError(f"definition {position}: want an object with the keys of a question")
         try:
-            questions.append(_read(entry, check))
+            is_builtin = has_builtin and is_builtin_name(entry.get("name"))
+            questions.append(_read(entry, check, is_builtin=is_builtin))
         except Flaw as flaw:
             raise QuestionError(f"definition {position}: {flaw}") from None
         length += len(questions[-1].definition)

@@ -25,7 +25,10 @@ def read_rank(given: Any, keys: Sequence[Named], measures: Sequence[Named]) -> R
         raise Flaw("rank", f"by = {shown(by)}: want one of {', '.join(m.name for m in measures)}")
     names = [key.name for key in keys]
     if not isinstance(within, list) or not all(key in names for key in within):
-        raise Flaw("rank", f"within: want some of {', '.join(names)}")
+        choice = (
+            f"want some of {', '.join(names)}" if names else "there is no key; leave it out, or add by = …"
+        )
+        raise Flaw("rank", f"within: {choice}")
     if top != "@top" and not (type(top) is int and 1 <= top <= MAX_TOP):
         raise Flaw("rank", f'top = {shown(top)}: want 1 to {MAX_TOP:,}, or "@top" for the run\'s own')
     if (order := given.get("order", "desc")) not in ("asc", "desc"):
@@ -41,8 +44,8 @@ def read_chart(given: Any, known: Sequence[str]) -> Chart | None:
     mark = given.get("mark")
     if mark not in MARKS:
         raise Flaw("chart", f"mark = {shown(mark)}: want one of {', '.join(MARKS)}")
-    drawn = [*known, "count"] if mark == "histogram" else known
     for axis in ("x", "y", "color"):
+        drawn = [*known, "count"] if mark == "histogram" and axis == "y" else known
         if (axis in given or axis != "color") and given.get(axis) not in drawn:
             raise Flaw("chart", f"{axis} = {shown(given.get(axis))}: want one of {', '.join(drawn)}")
     return Chart(mark, given["x"], given["y"], given.get("color", ""))

@@ -171,7 +171,7 @@ class Question:
             columns += [
                 AnswerColumn(a.name, a.kind, "attribute", is_optional=True, attribute=a)
                 for a in self.attributes
-                if key.expression == identified_by(a)
+                if key.name == self.identity(a)
             ]
             if has_rank and key.name in left:
                 left.discard(key.name)
@@ -181,7 +181,7 @@ class Question:
         columns += [
             AnswerColumn(matched_name(key.name), Kind.BOOLEAN, "matched")
             for key in self.keys
-            if any(key.expression == identified_by(a) for a in self.attributes)
+            if any(key.name == self.identity(a) for a in self.attributes)
         ]
         return tuple(columns)
 
@@ -201,7 +201,7 @@ class Question:
         return tuple(dict.fromkeys(attribute.table for attribute in (*in_keys, *self.attributes)))
 
     def identity(self, attribute: ColumnRef) -> str:
-        """The key that identifies the row which a shown attribute is of."""
+        """The first key that identifies the row which a shown attribute is of."""
         return next(key.name for key in self.keys if key.expression == identified_by(attribute))
 
 

@@ -106,6 +106,7 @@ def _shows(question: Question) -> str:
 
 def _draws(question: Question) -> Iterator[str]:
     if (chart := question.chart) is None:
+        yield "Draws a chart that fits its columns, if there is one."
         return
     color = f", with a colour for each {chart.color}" if chart.color else ""
     match chart.mark:

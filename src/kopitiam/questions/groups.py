@@ -79,6 +79,8 @@ def _note(key: Expression, times: dict[Function | None, None], others: dict[Expr
             values = {value for _, value in branches} | ({default} if default else set())
             if all(isinstance(value, Constant) for value in values):
                 others[key] = len(values) + (default is None)
+            for value in values:
+                _note(value, times, others)
         case Call(function):
             others[key] = _count_values(function, _EVER) + 1
         case _ if key.kind is Kind.BOOLEAN:

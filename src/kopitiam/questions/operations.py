@@ -37,6 +37,8 @@ MOST_DIGITS = 17  # of a whole number, as in the cells of a file
 WIDEST = 38  # digits that every engine computes with, money in ten-thousandths
 _MOST_ROWS: int = 10**10  # that a sum adds up
 _LARGEST_SUM: int = 10**36
+_LARGEST_KEPT: int = 2**63 - 1
+_LARGEST_CALL: int = 9_999  # a year; other numbers that functions of time give are smaller
 PERIODS: tuple[Function, ...] = ("year_month", "year_half", "year_quarter", "iso_week")
 _OF_INSTANTS_ONLY = frozenset({"hour", "minute"})
 _WHOLE = re.compile(r"[0-9]+")
@@ -106,6 +108,15 @@ def arithmetic(operator: Operator, left: Expression, right: Expression) -> Expre
     return result
 
 
+def require_kept(value: Expression) -> Expression:
+    """Refuses a value that does not fit into 64 bits: rows are kept apart by it, so that it is stored."""
+    if value.kind in ADDABLE and (largest := _largest(value)) > _LARGEST_KEPT:
+        raise QuestionError(
+            f"can have {len(str(largest))} digits; rows are grouped by values of at most 64 bits"
+        )
+    return value
+
+
 def _largest(expression: Expression) -> int:  # noqa: PLR0911
     """The largest absolute value that there can be, money in ten-thousandths."""
     match expression:
@@ -117,6 +128,8 @@ def _largest(expression: Expression) -> int:  # noqa: PLR0911
             return _largest(argument) * int(UNITS)
         case Constant(value):
             return abs(cast(int, value))
+        case Call():
+            return _LARGEST_CALL
         case Case():
             return max(map(_largest, (part for part in parts_of(expression) if part.kind in ADDABLE)))
         case Aggregate("sum", argument) if argument is not None:

@@ -65,7 +65,7 @@ def parse(text: str, scope: Scope) -> Expression:
         raise QuestionError(grammar.ABOUT_MEASURES)
     if not scope.is_measure and not columns_in(expression):
         raise QuestionError("names no column, so it is the same for every row")
-    return expression
+    return operations.require_kept(expression) if scope.may_use_attributes else expression
 
 
 @dataclass
@@ -237,7 +237,7 @@ def _count_distinct(node: exp.Expr, argument: exp.Distinct, inner: _Reading) -> 
     value = inner.read(argument.expressions[0], 0)
     if not columns_in(value):
         raise QuestionError("count(distinct x): x names no column, so it is the same for every row")
-    return Aggregate("count_distinct", value, Kind.COUNT)
+    return Aggregate("count_distinct", operations.require_kept(value), Kind.COUNT)
 
 
 def _argument(node: exp.Expr) -> exp.Expr:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.errors import QuestionError, RunFailed
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Table
 from kopitiam.questions.catalog import builtin, check_together, read_json
@@ -57,10 +57,26 @@ class QuestionSet:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "QuestionSet":
-        """As `to_dict` gives it. Runs of versions without own questions have parameters only."""
+        """As `to_dict` or `to_request` gives it. Runs of earlier versions may have parameters only."""
         return _from_text(json.dumps(values, sort_keys=True))
 
+    @classmethod
+    def of_run(cls, values: Mapping[str, Any]) -> "QuestionSet":
+        """As `from_dict`, for a run of any version. Raises RunFailed if this version cannot read it."""
+        try:
+            return cls.from_dict(values)
+        except QuestionError as error:
+            raise RunFailed(f"this version cannot read the questions that the run asks: {error}") from error
+
     def to_dict(self) -> dict[str, Any]:
+        """Everything that is asked, to be kept with a run: another version may have another catalog."""
+        return {
+            **self.parameters.to_dict(),
+            "ask": [question.name for question in self.questions],
+            "definitions": [json.loads(question.definition) for question in self.questions],
+        }
+
+    def to_request(self) -> dict[str, Any]:
         """Parameters; and, unless it is the catalog, the names asked for and the definitions of own ones."""
         values = self.parameters.to_dict()
         if self.questions == tuple(builtin().values()):
@@ -103,8 +119,12 @@ class QuestionSet:
 @lru_cache(maxsize=256)
 def _from_text(text: str) -> QuestionSet:
     values = json.loads(text)
-    own = read_json(values.get("definitions", []))
-    return QuestionSet.select(Parameters.from_dict(values), own, values.get("ask"))
+    kept = read_json(values.get("definitions", []), has_builtin=True)
+    known = builtin() | {question.name: question for question in kept}
+    names = values.get("ask") or list(builtin())
+    if unknown := [name for name in names if name not in known]:
+        raise QuestionError(f"there is no question {unknown[0]!r}")
+    return QuestionSet(Parameters.from_dict(values), tuple(known[name] for name in names))
 
 
 def tables_of(names: Mapping[str, Iterable[str]]) -> dict[str, Table]:

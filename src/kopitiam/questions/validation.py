@@ -38,6 +38,11 @@ _FILES = frozenset({"charts", "questions", "rejected", "report", "results", "row
 _FILTER_NAMES = frozenset(name.removeprefix("@") for name in FILTERS)
 
 
+def is_builtin_name(name: object) -> bool:
+    """Whether only questions of the catalog may have this name."""
+    return isinstance(name, str) and _BUILTIN_NAME.fullmatch(name) is not None
+
+
 def read_definition(entry: Mapping[str, Any], *, is_builtin: bool = False) -> Question:
     """One question from the keys of its definition; raises `Flaw`, one line, about the first wrong key."""
     try:
@@ -233,6 +238,8 @@ class _Definition:
         ids = [column for column, t in references.items() if t in {holder.name for holder in holders}]
         known = [*own, *(a for t in identified for a in LAYOUT[t].by_name)]
         hint = f"; to show it, make {' or '.join(ids)} a key" if ids else nearest(attribute, known)
+        if table == self._text("from") and attribute in LAYOUT[table].by_name:
+            hint = f"; want {attribute}"
         raise Flaw("columns", f"{name[:60]!r} is no key, no measure and no attribute of a key{hint}")
 
     def _require_known(
@@ -275,10 +282,11 @@ def _require_distinct(
     """Every column of the answer has a name of its own, those that say what matched included."""
     ids = {a.reference for a in attributes}
     names = [*(each.name for each in (*keys, *measures)), *(a.name for a in attributes)]
+    first = {key.expression: key.name for key in reversed(keys)}
     names += [
-        matched_name(key.name)
-        for key in keys
-        if isinstance(key.expression, ColumnRef) and key.expression.name in ids
+        matched_name(name)
+        for expression, name in first.items()
+        if isinstance(expression, ColumnRef) and expression.name in ids
     ]
     for name in names:
         if names.count(name) > 1:

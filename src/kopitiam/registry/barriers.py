@@ -3,7 +3,7 @@
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from kopitiam.contracts.barriers import Snapshot, contradiction, is_processed, missing_text
-from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunOver
+from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunFailed, RunOver
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.contracts.stages import ByTable
 from kopitiam.questions.question_set import QuestionSet
@@ -31,7 +31,10 @@ def snapshot(connection: Connection, run: Run) -> Snapshot:
 
 
 def _snapshot(run: Run, due: ByTable, done: ByTable, pending: int) -> Snapshot:
-    stages = QuestionSet.from_dict(run.questions).stages.of_table
+    try:
+        stages = QuestionSet.of_run(run.questions).stages.of_table
+    except RunFailed as error:
+        return Snapshot(run.run, run.state, {}, due, done, pending, str(error))
     return Snapshot(run.run, run.state, stages, due, done, pending)
 
 

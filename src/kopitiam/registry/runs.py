@@ -48,7 +48,7 @@ def open_run(
 ) -> Opened:
     _wait_for_others_of(connection, wanted.owner)
     if before := _opened_before(connection, wanted, key):
-        if (before.questions, before.label) != (wanted.questions, wanted.label):
+        if before.label != wanted.label or not _ask_the_same(before, wanted):
             raise IdempotencyConflict(f"key {key!r} opened run {before.run}, which asks for something else")
         return Opened(before, is_new=False)
     if most is not None and _count_open(connection, wanted.owner) >= most:
@@ -85,6 +85,13 @@ def _wait_for_others_of(connection: Connection, owner: str) -> None:
         adding.on_conflict_do_update(
             index_elements=[owners.c.owner], set_={"runs_opened": owners.c.runs_opened + 1}
         )
+    )
+
+
+def _ask_the_same(one: Run, other: Run) -> bool:
+    """By what they ask: another version may keep it in another form."""
+    return one.questions == other.questions or (
+        QuestionSet.of_run(one.questions) == QuestionSet.of_run(other.questions)
     )
 
 

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kopitiam.contracts.money import DECIMALS, DIGITS
-from kopitiam.contracts.tables import Kind
+from kopitiam.contracts.tables import MAX_TEXT_BYTES, Kind
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
 
 BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20  # of texts, after which a batch ends
 MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
 _MOST_DIGITS = 38
 _ARROW_TYPES: dict[Kind, pa.DataType] = {
@@ -64,11 +65,18 @@ class ComputedAnswer:
     def schema(self) -> pa.Schema:
         return pq.read_schema(self.files[0]) if self.table is None else self.table.schema
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """With these columns, or all. Where a batch ends depends on its rows only: a table and files with the
+        same rows give the same batches."""
+        names = self.schema.names if columns is None else list(columns)
+        rows = rows_of_any_texts(self.schema, names)
+        return _up_to_the_bounds(_of_equal_length(self._pieces(names, rows), rows))
+
+    def _pieces(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         if self.table is not None:
-            yield from self.table.to_batches(BATCH_ROWS)
+            yield from self.table.select(columns).to_batches(rows)
         for file in self.files:
-            yield from pq.ParquetFile(file).iter_batches(BATCH_ROWS)
+            yield from pq.ParquetFile(file).iter_batches(rows, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -110,12 +118,63 @@ class AnswerSet:
         }
 
 
+def rows_of_any_texts(schema: pa.Schema, columns: Iterable[str]) -> int:
+    """The rows that may be read at once: their texts fit into BATCH_BYTES, even if all are the longest.
+
+    A power of two, as BATCH_ROWS is.
+    """
+    texts = sum(pa.types.is_string(schema.field(name).type) for name in columns)
+    most = BATCH_BYTES // (MAX_TEXT_BYTES * max(texts, 1))
+    return min(BATCH_ROWS, 1 << most.bit_length() - 1) if texts else BATCH_ROWS
+
+
+def _of_equal_length(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of that many, and the rest."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for piece in pieces:
+        rest = piece
+        while count + rest.num_rows >= rows:
+            yield _concatenated([*waiting, rest.slice(0, rows - count)])
+            rest, waiting, count = rest.slice(rows - count), [], 0
+        if rest.num_rows:
+            waiting.append(rest)
+            count += rest.num_rows
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _up_to_the_bounds(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pieces put together until a batch has BATCH_ROWS rows, or texts of BATCH_BYTES."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows, size = rows + piece.num_rows, size + _text_bytes(piece)
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _concatenated(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _text_bytes(batch: pa.RecordBatch) -> int:
+    texts = [column for column in batch.columns if pa.types.is_string(column.type)]
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in texts)
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def answer_schema(question: Question) -> pa.Schema:
     return pa.schema([(column.name, _ARROW_TYPES[column.kind]) for column in question.answer_columns])
 
 
 def _in_order(question: Question, table: pa.Table) -> pa.Table:
     order = [(column, "ascending", "at_start") for column in question.sort_columns]
+    if not order:
+        return table  # without keys there is one row
     return table.take(pc.sort_indices(table, order))
 
 
@@ -124,7 +183,7 @@ def _fitting(schema: pa.Schema, answer: ComputedAnswer) -> pa.Schema:
     for name in schema.names:
         usual = schema.field(name).type
         is_sum = usual in _LARGER and pa.types.is_decimal(answer.schema.field(name).type)
-        if is_sum and not all(_fits(batch[name], usual) for batch in answer.batches()):
+        if is_sum and not all(_fits(batch[name], usual) for batch in answer.batches([name])):
             schema = schema.set(schema.get_field_index(name), pa.field(name, _LARGER[usual]))
     return schema
 

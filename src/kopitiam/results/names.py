@@ -12,6 +12,9 @@ MOST_SHOWN = 120  # code points: some of them take no width at all
 _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 _ISOLATES = "\u2066\u2067\u2068"
 _JOINER = "\u200d"
+_WORD_JOINER = "\u2060"  # no width, no blank, and no program drops it
+# Spreadsheets skip blanks before these characters; those of East Asia also take their wide forms.
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 # Control characters and others that XML forbids. Line ends and tabs become blanks.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff\ud800-\udfff]")
 _BLANKS = re.compile("[\t-\r\x85\u2028\u2029]")
@@ -23,6 +26,11 @@ _EM = {"narrow": 0.34, "digit": 0.62, "small": 0.6, "capital": 0.74, "broad": 0.
 def printable(text: str) -> str:
     """The text without control characters, so that XML and HTML can hold it."""
     return _UNPRINTABLE.sub("\ufffd", _BLANKS.sub(" ", text))
+
+
+def without_formula(text: str) -> str:
+    """The text as it is, with an invisible character before one that a spreadsheet would run as a formula."""
+    return f"{_WORD_JOINER}{text}" if _FORMULA.match(text) else text
 
 
 def isolated(text: str) -> str:

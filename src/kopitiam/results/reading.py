@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from kopitiam.contracts.errors import ServiceError, UserError
 from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.answers import rows_of_any_texts
 from kopitiam.results.forms import SUMMARY_FILE, form_name
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from kopitiam.results.text import shorten
@@ -22,7 +23,7 @@ from kopitiam.results.text import shorten
 REPORT_FILE = "report.html"
 MAX_REJECTED_FIELD = 1 << 20  # a client that keeps to the protocol sends far less
 _LONGEST_LINE = 19  # digits of a line number
-_BATCH_ROWS = 4_096  # of the longest texts, 16 MB
+_BATCH_ROWS = 4_096
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class AnswerFiles:
 
     def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         with self._file(name) as file, pq.ParquetFile(file) as content:
-            for batch in content.iter_batches(_BATCH_ROWS, columns=columns):
+            schema = content.schema_arrow
+            rows = rows_of_any_texts(schema, schema.names if columns is None else columns)
+            for batch in content.iter_batches(min(_BATCH_ROWS, rows), columns=columns):
                 yield batch if columns is None else batch.select(list(columns))
 
     def _file(self, name: str) -> Any:

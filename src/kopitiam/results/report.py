@@ -1,10 +1,12 @@
 """The report: all answers of a run on one page that needs nothing else, for the screen and for paper.
 
-The same answers give the same bytes: nothing here looks at a clock.
+The same answers give the same bytes: nothing here looks at a clock. Spreadsheets open the page too, and run
+cells, headings and words of charts as formulas: `_shown` and `_chart` keep them from it.
 """
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.definitions import Question
@@ -22,7 +24,7 @@ from kopitiam.results.charts.colours import class_rules, variables
 from kopitiam.results.charts.design import axis_of
 from kopitiam.results.charts.drawing import Drawing, draw, figures_of
 from kopitiam.results.charts.painter import Painter, Unpaintable, painting
-from kopitiam.results.names import fitted, printable
+from kopitiam.results.names import fitted, printable, without_formula
 from kopitiam.results.report_tables import Cells, cells, plain_cells
 from kopitiam.results.summary import Summary
 
@@ -30,6 +32,7 @@ EXAMPLES = 20
 _CELL_ROOM = 560  # pixels, about; the whole text shows when one points at it
 _TALLEST = 1.2  # times as high as wide: what still can be read when a page of paper holds it all
 _FOLDER = Path(__file__).parent
+_TEXT = re.compile(r"(?<=>)[^<]+")  # of a picture; a ">" in a text is written as "&gt;"
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,15 @@ def _chart(drawing: Drawing, painter: Painter) -> tuple[Markup | None, str, bool
     size = drawing.specification
     is_tall = size["height"] > _TALLEST * size["width"]
     try:
-        return Markup(painter.picture(drawing)), "", is_tall  # noqa: S704 - rebuilt from a closed list
+        picture = _TEXT.sub(lambda text: without_formula(text[0]), painter.picture(drawing))
+        return Markup(picture), "", is_tall  # noqa: S704 - rebuilt from a closed list
     except Unpaintable as error:
         return None, f"There is no chart: {error}.", False
+
+
+def _shown(value: object) -> object:
+    """What the template writes for a value. Markup is the page's own; other texts come from clients."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else without_formula(value)
 
 
 @cache
@@ -122,6 +131,7 @@ def _template() -> Template:
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -129,6 +139,7 @@ def _template() -> Template:
         "count": "{:,}".format,
         "whole": printable,
         "fitted": lambda text: fitted(text, _CELL_ROOM),
+        "figure": escape,  # made here from a number: a spreadsheet may take it for one
     }
     return environment.get_template("report.html.jinja")
 

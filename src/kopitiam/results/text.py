@@ -22,7 +22,9 @@ def plain_text(column: pa.Array) -> pa.Array:
 
 
 def csv_lines(columns: list[pa.Array]) -> pa.Array:
-    return pc.binary_join_element_wise(*(_csv_cell(plain_text(column)) for column in columns), ",")
+    """Lines without their ends. A single empty cell is quoted: readers skip blank lines."""
+    lines = pc.binary_join_element_wise(*(_csv_cell(plain_text(column)) for column in columns), ",")
+    return pc.if_else(pc.equal(lines, ""), '""', lines) if len(columns) == 1 else lines
 
 
 def json_lines(names: list[str], columns: list[pa.Array]) -> pa.Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from xlsxwriter.format import Format
@@ -20,6 +21,7 @@ from kopitiam.results.text import plain_text
 
 MOST_CELLS = 2_000_000  # of all sheets: some 25 seconds
 LEAST_CELLS = 20_000  # of one of many sheets
+MOST_TEXT_BYTES = 256 << 20  # of all sheets: escaped, they still fit into a zip file
 EXCEL_ROWS = 1_048_576
 EXCEL_DIGITS = 15
 _HEADER_ROWS = 2
@@ -68,7 +70,7 @@ class AnswerSheet:
         columns = [*shown, *(column for column in question.answer_columns if column not in shown)]
         cells = max(LEAST_CELLS, MOST_CELLS // len(answers.asked.questions))
         most = min(EXCEL_ROWS - _HEADER_ROWS, cells // len(columns))
-        rows = min(answers.rows(question.name), most)
+        rows = _rows_with_short_texts(answers, question.name, most)
         return cls(name, question, answers, _measured(answers, question, columns, rows), rows)
 
     @property
@@ -127,6 +129,22 @@ def _measured(
         long |= {column.name for column in columns if _is_long(batch[column.name])}
         first = first or batch.slice(0, 1_000).to_pydict()
     return tuple(_Column(each, each.name in long, _width(each, first.get(each.name, []))) for each in columns)
+
+
+def _rows_with_short_texts(answers: Answers, name: str, most: int) -> int:
+    """How many of the first `most` rows there are whose texts fit into the share of a sheet."""
+    left, rows = MOST_TEXT_BYTES // len(answers.asked.questions), 0
+    for batch in _first(answers, name, most):
+        sizes = np.zeros(len(batch), np.int64)
+        for column in batch.columns:
+            if pa.types.is_string(column.type):
+                sizes += pc.binary_length(column).fill_null(0).to_numpy()
+        fitting = int(np.searchsorted(np.cumsum(sizes), left, side="right"))
+        rows += fitting
+        if fitting < len(batch):
+            break
+        left -= int(sizes.sum())
+    return rows
 
 
 def _first(answers: Answers, name: str, rows: int) -> Iterator[pa.RecordBatch]:

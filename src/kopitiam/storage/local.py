@@ -30,11 +30,15 @@ class LocalStorage:
         make_folder(path.parent)
         sync(file)
         crash_point("chunk.synced")
-        try:
-            os.link(file, path)  # unlike a rename, a link never replaces a file
-        except FileExistsError:
-            if not filecmp.cmp(file, path, shallow=False):
-                raise AlreadyWritten(str(path)) from None
+        while not _link(file, path):
+            try:
+                is_same = filecmp.cmp(file, path, shallow=False)
+            except (
+                FileNotFoundError
+            ):  # removed meanwhile: an orphan, or with its folder, which the link tells
+                continue
+            if not is_same:
+                raise AlreadyWritten(str(path))
             sync(path.parent)  # whoever wrote it may have died before this
             return False
         crash_point("chunk.named")
@@ -97,3 +101,12 @@ class LocalStorage:
 
     def check(self) -> None:
         probe(self)
+
+
+def _link(file: Path, path: Path) -> bool:
+    """False if another file has the name: unlike a rename, a link never replaces a file."""
+    try:
+        os.link(file, path)
+    except FileExistsError:
+        return False
+    return True

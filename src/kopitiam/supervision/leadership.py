@@ -67,7 +67,7 @@ class Leadership:
         for node in self._before.values():
             if node.state == "stopped":
                 self.liveness.on_stopped(node.name, node.epoch)
-            elif node.alarm is not None:
+            elif node.alarm is not None and node.state != "alive":  # a living node has told its trouble
                 self.liveness.give_up(node.name, node.alarm)
         self._can_hear_clients = threading.Event()
         self.coordination = Coordination(
@@ -78,7 +78,9 @@ class Leadership:
     def hear(self, beat: Heartbeat, now: float) -> list[Decision]:
         if not self._is_borne_out(beat, now):
             return []
-        return self.liveness.on_heartbeat(beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now)
+        return self.liveness.on_heartbeat(
+            beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now, beat.trouble
+        )
 
     def look_for_farewells(self, now: float) -> None:
         """After STOPPED came: nodes that leave write it down first. The message alone stops nothing."""

@@ -103,8 +103,16 @@ class Liveness:
         }
 
     def on_heartbeat(  # noqa: PLR0917 - as they stand in the message
-        self, node: str, kind: NodeKind, epoch: int, pid: int, url: str | None, now: float
+        self,
+        node: str,
+        kind: NodeKind,
+        epoch: int,
+        pid: int,
+        url: str | None,
+        now: float,
+        trouble: str | None = None,
     ) -> list[Decision]:
+        """`trouble` is shown as the alarm of the node until a heartbeat comes without it."""
         now = self._advance(now)
         known = self._nodes.get(node)
         if known is None or known.kind != kind or epoch < known.epoch:
@@ -119,7 +127,7 @@ class Liveness:
             known.attempts = 0
         known.epoch, known.pid, known.url = epoch, pid, url
         known.deadline = now + self._timeout
-        known.alarm, known.is_lost = None, False
+        known.alarm, known.is_lost = trouble, False
         return decisions
 
     def on_stopped(self, node: str, epoch: int = 0) -> None:
@@ -189,6 +197,8 @@ class Liveness:
 
     def _revive_or_give_up(self, name: str, node: _Node, now: float) -> list[Decision]:
         node.enter("dead", now)
+        if not node.is_lost:
+            node.alarm = None  # what it told while it lived
         node.is_lost = True
         if node.attempts < self._limit:
             node.attempts += 1
@@ -230,4 +240,5 @@ def _record(name: str, node: _Node, now: float) -> NodeRecord:
     is_overdue = node.state in ("alive", "starting") and now >= node.deadline
     state: NodeState = "dead" if is_overdue else node.state
     since = node.deadline if is_overdue else node.since
-    return NodeRecord(name, node.kind, node.pid, node.url, state, since, node.epoch, node.alarm)
+    alarm = None if is_overdue else node.alarm
+    return NodeRecord(name, node.kind, node.pid, node.url, state, since, node.epoch, alarm)

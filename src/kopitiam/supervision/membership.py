@@ -21,6 +21,7 @@ from kopitiam.contracts.nodes import NodeRecord, NodeState
 from kopitiam.registry.port import Fence, RegistryPort
 
 _LEAVING_SECONDS = 4.0  # for all that is to be said: a node is gone within ten
+_MOST_CHARACTERS = 1000  # of a trouble, as its message takes
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +44,7 @@ class Membership:
         self.place = place
         self._on_lost = on_lost
         self._vouch: Callable[[], str | None] = lambda: None
+        self._trouble: Callable[[], str | None] = lambda: None
         self._holder = uuid.uuid4().hex
         self._left = threading.Event()
         self._is_lost = False
@@ -55,9 +57,15 @@ class Membership:
             for tell in (self._beat, self._renew)
         ]
 
-    def start(self, url: str | None = None, vouch: Callable[[], str | None] = lambda: None) -> None:
-        """`vouch` says at once why nobody should rely on this node; None if there is no reason."""
-        self._url, self._vouch = url, vouch
+    def start(
+        self,
+        url: str | None = None,
+        vouch: Callable[[], str | None] = lambda: None,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`vouch` says at once why nobody should rely on this node; None if there is no reason. `trouble`
+        says why the work of a living node makes no progress: the leader shows it as the node's alarm."""
+        self._url, self._vouch, self._trouble = url, vouch, trouble
         self.place.registry.report_node(self._record("alive", self._since), self.fence)
         for thread in self._threads:
             thread.start()
@@ -110,6 +118,7 @@ class Membership:
             self._left.set()
             self._on_lost(ServiceError(f"{self.place.name}: {reason}"))
             return
+        trouble = self._trouble()
         self.place.bus.publish(
             HEARTBEAT_TOPIC,
             Heartbeat(
@@ -119,6 +128,7 @@ class Membership:
                 pid=os.getpid(),
                 url=self._url,
                 sent_at=time.time(),
+                trouble=trouble[:_MOST_CHARACTERS] if trouble else None,
             ),
         )
 

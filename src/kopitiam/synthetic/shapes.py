@@ -84,6 +84,9 @@ class WildShape:
 
     `amounts` are distinct amounts (and subtotals), month by month in turn. A shape with more than one of them
     also has a few amounts at the bounds of the normal form; `largest_amount` bounds all others.
+
+    `variety` and `empty_percent` are for columns that the catalog's questions do not read: the number of
+    distinct values, also of payment methods and vouchers, and the share of empty cells.
     """
 
     stores: int
@@ -100,6 +103,8 @@ class WildShape:
     instants: Instants
     order: Order
     quantities: Quantities
+    variety: int
+    empty_percent: int
 
     @classmethod
     def of_seed(cls, seed: int) -> "WildShape":
@@ -118,6 +123,8 @@ class WildShape:
             instants=_choose(seed, 11, tuple(Instants)),
             order=_choose(seed, 12, tuple(Order)),
             quantities=_choose(seed, 13, tuple(Quantities)),
+            variety=_choose(seed, 14, (1, 7, MANY)),
+            empty_percent=_choose(seed, 15, (0, 1, 50, 99, 100)),
         )
 
 

@@ -1,14 +1,16 @@
 """Rows of the profile `wild`: every cell is valid, and nothing else about them can be relied on.
 
-Amounts are bounded so that no sum, of any rows in any order, leaves a signed 64-bit integer: at the largest
-scale, 290 million items of at most 10^6 add up to 2.9 * 10^18 ten-thousandths, and the few amounts at the
-bounds of the normal form to 2 * 10^18 more.
+Final amounts and subtotals are bounded so that no sum, of any rows in any order, leaves a signed 64-bit
+integer: at the largest scale, 290 million items of at most 10^6 add up to 2.9 * 10^18 ten-thousandths, and
+the few amounts at the bounds of the normal form to 2 * 10^18 more. `wild_cells` draws the columns that the
+catalog does not read, without such a bound.
 """
 
 import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +18,12 @@ import pyarrow as pa
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from kopitiam.contracts.money import DIGITS, UNITS
+from kopitiam.contracts.money import UNITS
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.synthetic import spelling
-from kopitiam.synthetic.chain import PAYMENT_METHODS, VOUCHERS, count
 from kopitiam.synthetic.hours import DAY, HOUR, month_start
 from kopitiam.synthetic.shapes import (
+    AMOUNT_VARIETIES,
     Customers,
     Ids,
     Instants,
@@ -32,31 +35,13 @@ from kopitiam.synthetic.shapes import (
     WildShape,
 )
 from kopitiam.synthetic.volumes import FIRST_MONTH, FIRST_YEAR, MONTHS, Month
+from kopitiam.synthetic.wild_cells import EDGE_INSTANTS, LARGEST_COUNT, LARGEST_ID, LARGEST_UNITS, WildCells
 from kopitiam.synthetic.wild_texts import transaction_id, wild_name
 from kopitiam.synthetic.writer import Written, write_month, write_text
 
-LARGEST_ID = 10 ** (DIGITS - 1) - 1
-LARGEST_COUNT = 10 ** (DIGITS - 1) - 1
-LARGEST_UNITS = 10**DIGITS - 1
 ONLY_MONTH = 2024 * 12 + 2 - 1 - (FIRST_YEAR * 12 + FIRST_MONTH - 1)  # February 2024, a leap month
 
 EDGE_CLOCKS = (0, 6 * HOUR - 1, 6 * HOUR, 6 * HOUR + 1, 23 * HOUR - 1, 23 * HOUR, 23 * HOUR + 1, DAY - 1)
-EDGE_INSTANTS = (
-    "0001-01-01 00:00:00",
-    "1969-12-31 23:59:59",
-    "1970-01-01 00:00:00",
-    "2023-12-31 23:59:59",
-    "2024-01-01 00:00:00",
-    "2024-01-01 05:59:59",
-    "2024-01-01 06:00:00",
-    "2024-06-30 23:00:00",
-    "2024-06-30 23:00:01",
-    "2024-07-01 06:00:00",
-    "2025-12-31 23:00:00",
-    "2025-12-31 23:59:59",
-    "2026-01-01 06:00:00",
-    "9999-12-31 23:59:59",
-)
 EDGE_AMOUNTS = (
     750_000,
     749_999,
@@ -76,14 +61,9 @@ OTHERS = 500_000_000  # from here on no sale has the id of this record
 ID_STRIDE = 9_999_999_967  # a prime: multiples of it fall all over the range, and none twice
 MISSING_EVERY = 3  # of ids that their table lacks, where some are missing
 TWICE_EVERY = 5  # of ids that their table lists twice
-
-STORE_COLUMNS = ("store_id", "store_name", "street", "postal_code", "city", "state", "latitude", "longitude")
-STORE_REST = ("Jalan 1", "50000", "Kuala Lumpur", "Selangor", "3.1", "101.6")
-ITEM_COLUMNS = ("item_id", "item_name", "category", "price", "is_seasonal", "available_from", "available_to")
-ITEM_REST = ("coffee", "6.0", "False", "", "")
+WILD_GENDERS = 0.01  # share of users: there may be millions of them
 
 Integers = NDArray[np.int64]
-Cells = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -131,7 +111,7 @@ class WildSales:
         """`sales` are the numbers of the transactions in the whole data set."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(month.index, 1)))
         has_texts = self.shape.texts is not Texts.PLAIN
-        yield write_month(out, "users", month.label, self._users(rng, month))
+        yield write_month(out, "users", month.label, self._users(rng, month), has_texts)
         ids = self._transaction_ids(rng, month.transactions)
         transactions = self._transactions(rng, month, ids, turn, sales)
         yield write_month(out, "transactions", month.label, transactions, has_texts)
@@ -140,39 +120,49 @@ class WildSales:
 
     def _small_tables(self) -> dict[str, SmallTable]:
         return {
-            "stores": self._names("store", self.shape.stores, STORE_COLUMNS, STORE_REST),
-            "menu_items": self._names("item", self.shape.items, ITEM_COLUMNS, ITEM_REST),
-            "payment_methods": SmallTable(PAYMENT_METHODS, count(PAYMENT_METHODS)),
-            "vouchers": SmallTable(VOUCHERS, count(VOUCHERS)),
+            "stores": self._records("stores", "store", self.shape.stores),
+            "menu_items": self._records("menu_items", "item", self.shape.items),
+            "payment_methods": self._records("payment_methods", "method", self.shape.variety),
+            "vouchers": self._records("vouchers", "voucher", self.shape.variety),
         }
 
-    def _names(self, kind: str, records: int, columns: Cells, rest: Cells) -> SmallTable:
-        listed = _listed(self.shape, records)
-        rows = []
+    def _records(self, table: str, kind: str, count: int) -> SmallTable:
+        listed = _listed(self.shape, count)
+        named = []
         for index, identity in zip(listed.tolist(), _ids(self.shape, listed).tolist(), strict=True):
-            rows.append((identity, wild_name(self.shape.texts, kind, index), *rest))
+            named.append((identity, wild_name(self.shape.texts, kind, index)))
             if index % TWICE_EVERY == 1:
-                rows.append((identity, wild_name(self.shape.texts, kind, index + 1), *rest))
+                named.append((identity, wild_name(self.shape.texts, kind, index + 1)))
+        columns = LAYOUT[table].columns
+        cells = self._cells(list(LAYOUT).index(table), 4)
+        others = [cells.draw(column, len(named)).to_pylist() for column in columns[2:]]
         lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows([columns, *rows])
-        return SmallTable(lines.getvalue(), len(rows))
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow([column.name for column in columns])
+        writer.writerows((*identified, *rest) for identified, *rest in zip(named, *others, strict=True))
+        return SmallTable(lines.getvalue(), len(named))
+
+    def _cells(self, *key: int) -> WildCells:
+        """Cells have seeds of their own, so that they do not change what the catalog's questions read."""
+        return WildCells(self.shape, np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key)))
 
     def _transactions(
         self, rng: Generator, month: Month, ids: pa.Array, turn: int, number: Integers
     ) -> pa.Table:
         rows, shape = len(number), self.shape
         is_member = number % 100 >= shape.anonymous_percent
-        amounts = self._amounts(rng, number, turn)
+        cells, columns = self._cells(month.index, 3), LAYOUT["transactions"].by_name
+        methods, vouchers = (_ids(shape, self._places(cells.rng, number, shape.variety)) for _ in range(2))
         table = pa.table(
             {
                 "transaction_id": ids,
                 "store_id": _ids(shape, self._places(rng, number, shape.stores)),
-                "payment_method_id": rng.integers(1, 6, size=rows),
-                "voucher_id": spelling.float_ids(number, np.zeros(rows, dtype=bool)),
+                "payment_method_id": pa.array(methods, mask=cells.empty(rows)),
+                "voucher_id": spelling.float_ids(vouchers, ~cells.empty(rows)),
                 "user_id": spelling.float_ids(_ids(shape, self._customers(rng, month, number)), is_member),
-                "original_amount": spelling.money(amounts),
-                "discount_applied": spelling.money(np.zeros(rows, dtype=np.int64)),
-                "final_amount": spelling.money(amounts),
+                "original_amount": cells.draw(columns["original_amount"], rows),
+                "discount_applied": cells.draw(columns["discount_applied"], rows),
+                "final_amount": spelling.money(self._amounts(rng, number, turn)),
                 "created_at": spelling.instants(self._seconds(rng, month, turn, rows)),
             }
         )
@@ -181,12 +171,13 @@ class WildSales:
     def _items(self, rng: Generator, month: Month, ids: pa.Array, turn: int, number: Integers) -> pa.Table:
         rows, shape = len(number), self.shape
         subtotals = spelling.money(self._amounts(rng, number, turn))
+        unit_price = LAYOUT["transaction_items"].by_name["unit_price"]
         table = pa.table(
             {
                 "transaction_id": ids.take(pa.array(np.arange(rows) % len(ids))),
                 "item_id": _ids(shape, self._places(rng, number, shape.items)),
                 "quantity": self._quantities(rng, turn, rows),
-                "unit_price": subtotals,
+                "unit_price": self._cells(month.index, 5).draw(unit_price, rows),
                 "subtotal": subtotals,
                 "created_at": spelling.instants(self._seconds(rng, month, turn, rows)),
             }
@@ -197,12 +188,13 @@ class WildSales:
         listed = _listed(self.shape, month.users, month.users_before)
         birthdates = rng.integers(-30_000, 15_000, size=len(listed)).astype("datetime64[D]").astype(str)
         birthdates[: len(EDGE_BIRTHDATES)] = EDGE_BIRTHDATES[: len(listed)]
+        cells, columns = self._cells(month.index, 6), LAYOUT["users"].by_name
         table = pa.table(
             {
                 "user_id": _ids(self.shape, listed),
-                "gender": pa.array(["female"] * len(listed), pa.string()),
+                "gender": cells.draw(columns["gender"], len(listed), WILD_GENDERS),
                 "birthdate": pa.array(birthdates.tolist(), pa.string()),
-                "registered_at": spelling.instants(np.full(len(listed), month_start(month))),
+                "registered_at": cells.draw(columns["registered_at"], len(listed)),
             }
         )
         return table.take(pa.array(rng.permutation(len(listed))))
@@ -239,21 +231,11 @@ class WildSales:
     def _amounts(self, rng: Generator, number: Integers, turn: int) -> Integers:
         """As many distinct ones as there is room for, in turn: any chunk of so many rows has them all."""
         variety = self.shape.amounts[turn % len(self.shape.amounts)]
-        amounts = self._pool(variety)[number % variety]
+        amounts = _pool(self.seed, variety, self.shape.largest_amount)[number % variety]
         if variety > 1 and turn == 0:
             places = rng.permutation(len(number))[: len(BOUND_AMOUNTS)]
             amounts[places] = BOUND_AMOUNTS[: len(places)]
         return amounts
-
-    def _pool(self, variety: int) -> Integers:
-        """The same in every month."""
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(variety, 2)))
-        if variety == 1:
-            return rng.choice(np.array(EDGE_AMOUNTS, dtype=np.int64), size=1)
-        most = self.shape.largest_amount * UNITS
-        drawn = rng.integers(-most // 4, most, size=2 * variety)
-        others = np.setdiff1d(drawn, EDGE_AMOUNTS)
-        return np.concatenate([EDGE_AMOUNTS, rng.permutation(others)])[:variety]
 
     def _quantities(self, rng: Generator, turn: int, rows: int) -> Integers:
         if self.shape.quantities is Quantities.ONES:
@@ -285,6 +267,18 @@ class WildSales:
                 return table.sort_by([("created_at", "descending")])
             case Order.SHUFFLED:
                 return table.take(pa.array(rng.permutation(table.num_rows)))
+
+
+@lru_cache(maxsize=len(AMOUNT_VARIETIES))
+def _pool(seed: int, variety: int, largest_amount: int) -> Integers:
+    """Distinct amounts, the same in every month."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(variety, 2)))
+    if variety == 1:
+        return rng.choice(np.array(EDGE_AMOUNTS, dtype=np.int64), size=1)
+    most = largest_amount * UNITS
+    drawn = rng.integers(-most // 4, most, size=2 * variety)
+    others = np.setdiff1d(drawn, EDGE_AMOUNTS)
+    return np.concatenate([EDGE_AMOUNTS, rng.permutation(others)])[:variety]
 
 
 def _all_in_one(months: list[Month]) -> Month:

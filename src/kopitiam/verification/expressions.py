@@ -57,7 +57,8 @@ def to_sql(expression: Expression, name: Callable[[ColumnRef | Aggregate], str])
         case AsMoney(argument):
             return f"CAST({sql(argument)} AS {_MONEY})"
         case Arithmetic(operator, left, right, kind):
-            sides = [sql(side) if kind is Kind.MONEY else _wide(sql(side)) for side in (left, right)]
+            is_money = kind is Kind.MONEY
+            sides = [_decimal(side, sql(side)) if is_money else _wide(sql(side)) for side in (left, right)]
             return f"({sides[0]} {operator} {sides[1]})"
         case Comparison(relation, left, right):
             return f"({sql(left)} {relation} {sql(right)})"
@@ -122,6 +123,11 @@ def as_text(kind: Kind, value: str) -> str:
 def _wide(count: str) -> str:
     """DuckDB computes with 64 bits where it can, and fails where they do not suffice."""
     return f"CAST({count} AS HUGEINT)"
+
+
+def _decimal(side: Expression, value: str) -> str:
+    """In all digits there are: DuckDB keeps the narrower type of a column for a product."""
+    return f"CAST({value} AS {_MONEY if side.kind is Kind.MONEY else 'DECIMAL(38, 0)'})"
 
 
 def _units(value: str) -> str:

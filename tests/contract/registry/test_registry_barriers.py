@@ -1,11 +1,12 @@
 """Barriers: what is told of the runs before them, and an opening that happens once."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, update
 
 from catalog_tables import TABLES
 from kopitiam.contracts.barriers import Snapshot
@@ -16,6 +17,7 @@ from kopitiam.contracts.stages import RowFlow, Volume
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Registry
 from kopitiam.registry.engine import connect_engine
+from kopitiam.registry.schema import runs
 
 NOTHING = {0: Volume(), 1: Volume()}
 
@@ -244,3 +246,18 @@ def test_rows_of_stages_add_up_and_a_repeated_batch_changes_nothing(registry, se
         "filter_year": {0: RowFlow(10, 7), 1: RowFlow(10, 2)},
     }
     assert registry.account(other).flows == {}
+
+
+def test_a_run_of_another_version_fails_and_holds_up_no_other(registry, place, sealed) -> None:
+    other, unreadable = sealed(), sealed()
+    engine = connect_engine(place.url, place.home)
+    with engine.begin() as connection:
+        kept = json.dumps({**QuestionSet.of_catalog().to_dict(), "ask": ["of_tomorrow"]})
+        connection.execute(update(runs).where(runs.c.run == unreadable).values(questions=kept))
+    engine.dispose()
+    flaws = {view.run: view.flaw for view in registry.snapshots()}
+    assert flaws[other] == ""
+    assert "this version cannot read the questions" in flaws[unreadable]
+    assert registry.fail_if_wrong(unreadable) == flaws[unreadable]
+    assert registry.get_run(unreadable).state is RunState.FAILED
+    assert registry.open_barrier(other)

@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,14 @@ from kopitiam.landing.ownership import owned
 from kopitiam.landing.recognition import Premises, read_mark
 from kopitiam.registry import open_registry
 from kopitiam.storage.local import LocalStorage
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """That of most people; `kopi adopt` changes that of its process, which is the tests' process here."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 def start(home: Path) -> None:
@@ -60,3 +71,12 @@ def test_a_home_in_use_is_not_touched(lost: tuple[Path, str]) -> None:
         refused = CliRunner().invoke(app, ["adopt", "--home", str(home), "--yes"])
     assert isinstance(refused.exception, ConfigError)
     assert not (home / "registry.sqlite").exists()
+
+
+def test_the_registry_that_is_made_is_for_its_owner_alone(lost: tuple[Path, str]) -> None:
+    home, _ = lost
+    home.chmod(0o755)
+    assert CliRunner().invoke(app, ["adopt", "--home", str(home), "--yes"]).exit_code == 0
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (home, *home.iterdir())}
+    assert {name: mode for name, mode in modes.items() if mode & 0o077} == {}
+    assert modes["registry.sqlite"] == 0o600

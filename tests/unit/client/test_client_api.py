@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import kopitiam
-from kopitiam.client.client import Client
+from kopitiam.client.client import Client, own_questions
 from kopitiam.client.downloads import DownloadedAnswers
 from kopitiam.client.http import Transport
 from kopitiam.client.upload_progress import TableProgress
 from kopitiam.contracts.api import RunStatus
 from kopitiam.contracts.errors import ConfigError, InputError, RunError, RunFailed, RunNotFound, RunOver
-from kopitiam.questions.catalog import builtin
+from kopitiam.questions.catalog import builtin, read_json
 from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, serving
 
 
@@ -179,3 +179,15 @@ def test_a_run_that_is_not_there_is_not_found(client: Client, run: str) -> None:
     with pytest.raises(RunNotFound) as refused:
         client.run(run).status()
     assert refused.value.exit_code == 2
+
+
+def test_own_questions_may_be_mixed_of_definitions_and_questions() -> None:
+    definition = {
+        "name": "first",
+        "title": "First",
+        "from": "transactions",
+        "measure": {"purchases": "count(*)"},
+        "columns": ["purchases"],
+    }
+    (second,) = read_json([{**definition, "name": "second"}])
+    assert [question.name for question in own_questions([definition, second])] == ["first", "second"]

@@ -5,7 +5,6 @@ import os
 import signal
 import stat
 import subprocess
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,9 @@ from kopitiam.fleet import logs, processes
 from kopitiam.fleet.families import condition
 from kopitiam.fleet.locks import locked
 from kopitiam.fleet.processes import Program, family_of, is_running, launch, stop
+from kopitiam.fleet.readiness import ready_mark
 from kopitiam.fleet.records import ProcessRecord, read_record, recorded_names, write_record
+from kopitiam.landing.kept_logs import SPARK_LOG, KeptLogs
 from waiting import eventually
 
 SLEEP = "import time; time.sleep(60)"
@@ -359,23 +360,44 @@ for n in itertools.count():
 
 
 def test_the_log_of_a_node_that_lives_and_of_its_children_stays_small(home, program):
-    most, stopping = 50_000, threading.Event()
+    most = 50_000
     launched = launch(home, program(ENDLESS))
     older = launched.log.with_name("pipeline-1.log.1")
-    keeping = threading.Thread(target=logs.keep_small, args=(home.logs, most, stopping))
-    keeping.start()
-    try:
+    with logs.small_logs(home.path, most):
         eventually(older.exists)
         first = older.read_bytes()
         eventually(lambda: older.exists() and older.read_bytes() != first)
-    finally:
-        stopping.set()
-        keeping.join()
     assert launched.child.poll() is None
     assert older.stat().st_size > most
     assert b"\0" not in older.read_bytes()  # they go on at the new end, not where they were
     assert {b"parent", b"child"} <= set(older.read_bytes().split())
     assert stat.S_IMODE(older.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "scratch_of", [lambda home: home / "scratch", lambda home: ready_mark(home, "pipeline-1", 4711).parent]
+)
+def test_the_log_of_a_living_spark_stays_small(tmp_path: Path, scratch_of):
+    """Spark appends, as here, in `kopi serve` and in each pipeline of a fleet."""
+    log = scratch_of(tmp_path) / SPARK_LOG
+    log.parent.mkdir(parents=True)
+    with logs.small_logs(tmp_path, 1_000), log.open("ab", buffering=0) as spark:
+        spark.write(b"first " * 200)
+        eventually(lambda: log.stat().st_size == 0)
+        spark.write(b"then\n")
+        assert log.read_bytes() == b"then\n"
+    assert log.with_name("spark.log.1").read_bytes() == b"first " * 200
+
+
+def test_a_log_that_is_kept_is_not_cut_though_it_is_longer_than_those_of_nodes(tmp_path: Path):
+    folder, node = tmp_path / "logs", tmp_path / "logs" / "pipeline-1.log"
+    (tmp_path / SPARK_LOG).write_bytes(b"x" * 5_000)
+    kept = KeptLogs(folder, "pipeline-1").keep(tmp_path)
+    assert kept is not None
+    node.write_bytes(b"x" * 5_000)
+    with logs.small_logs(tmp_path, 1_000):
+        eventually(lambda: node.stat().st_size == 0)
+    assert kept.stat().st_size == 5_000
 
 
 def test_last_words_are_found_after_a_log_was_cut(tmp_path):

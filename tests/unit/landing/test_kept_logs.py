@@ -1,5 +1,6 @@
 """What Spark said in a life that ended badly is kept, and does not fill the disk."""
 
+import os
 import stat
 
 from kopitiam.landing import kept_logs
@@ -17,6 +18,39 @@ def test_a_log_is_kept_for_its_owner_and_cut_to_its_end(tmp_path, monkeypatch) -
     assert kept.read_text() == "nd the end"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert not (tmp_path / SPARK_LOG).exists()
+
+
+def test_a_log_that_was_cut_while_spark_lived_is_kept_with_its_older_generation(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(kept_logs, "MOST_BYTES", 10)
+    logs = KeptLogs(tmp_path / "logs", "pipeline-1")
+    (tmp_path / f"{SPARK_LOG}.1").write_text("older, with the cause: ")
+    (tmp_path / SPARK_LOG).write_text("end")
+    kept = logs.keep(tmp_path)
+    assert kept is not None and kept.read_text() == "cause: end"
+    assert list(tmp_path.glob(f"{SPARK_LOG}*")) == []
+    (tmp_path / f"{SPARK_LOG}.1").write_text("cut a moment ago")
+    (tmp_path / SPARK_LOG).touch()
+    kept = logs.keep(tmp_path)
+    assert kept is not None and kept.read_text() == "moment ago"
+
+
+def test_a_home_that_a_kept_log_makes_is_for_its_owner_alone(tmp_path) -> None:
+    """`kopi analyze` runs with the umask of the person, and may be the first to write to the home."""
+    home = tmp_path / "home"
+    (tmp_path / SPARK_LOG).write_text("last words")
+    before = os.umask(0o022)
+    try:
+        kept = KeptLogs(home / "logs", "analyze").keep(tmp_path)
+    finally:
+        os.umask(before)
+    assert kept is not None
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (home, home / "logs", kept)] == [
+        0o700,
+        0o700,
+        0o600,
+    ]
 
 
 def test_only_the_latest_logs_of_a_node_are_kept(tmp_path) -> None:

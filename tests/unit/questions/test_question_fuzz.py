@@ -124,7 +124,7 @@ def test_what_is_read_is_read_alike_deep_down_a_stack() -> None:
 
 
 longest = [
-    " + ".join(["final_amount"] * 79),
+    " + ".join(["hour(created_at)"] * 79),
     " and ".join(["user_id > 1"] * 79),
     f"final_amount in ({', '.join(['1'] * 600)})",
 ]

@@ -85,6 +85,8 @@ def test_values_that_are_counted_once_are_kept_and_count() -> None:
         (["@year"], ["created_at"]),
         ([], ["date(created_at)", "hour(created_at)", "minute(created_at)"]),
         ([], ["store_id", "created_at"]),
+        (["@year"], ["case when user_id is null then created_at end"]),
+        ([], ["case when store_id = 1 then date(created_at) end", "hour(created_at)", "minute(created_at)"]),
     ],
 )
 def test_too_many_groups_are_refused_with_the_bound_and_how_to_raise_it(

@@ -1,13 +1,15 @@
 """Sets of questions: what is asked by names, which stages and columns have whose names, what JSON keeps."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.errors import QuestionError, RunFailed
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
+from kopitiam.questions import question_set
 from kopitiam.questions.catalog import builtin, read_json
 from kopitiam.questions.question_set import QuestionSet
 
@@ -61,8 +63,34 @@ def test_a_set_comes_back_from_json_with_the_order_of_its_keys() -> None:
         assert [measure.name for measure in again.by_name["mine"].measures] == ["revenue", "purchases"]
 
 
-def test_the_catalog_alone_is_told_by_its_parameters() -> None:
-    assert QuestionSet.of_catalog().to_dict() == Parameters().to_dict()
+def test_the_catalog_alone_is_requested_by_its_parameters() -> None:
+    assert QuestionSet.of_catalog().to_request() == Parameters().to_dict()
+
+
+def test_a_set_comes_back_from_a_request() -> None:
+    for asked in (QuestionSet.of_catalog(), select(own(), names=["3", "mine"])):
+        assert QuestionSet.from_dict(asked.to_request()) == asked
+
+
+def test_a_run_keeps_the_definitions_of_the_catalog_that_it_was_opened_with(monkeypatch) -> None:
+    kept = QuestionSet.of_catalog().to_dict()
+    changed = {name: replace(question, title="Changed") for name, question in builtin().items()}
+    monkeypatch.setattr("kopitiam.questions.question_set.builtin", lambda: changed)
+    question_set._from_text.cache_clear()
+    assert all(question.title != "Changed" for question in QuestionSet.from_dict(kept).questions)
+    assert all(question.is_builtin for question in QuestionSet.from_dict(kept).questions)
+
+
+def test_a_run_of_another_version_fails_with_the_reason() -> None:
+    kept = {
+        **Parameters().to_dict(),
+        "ask": ["tomorrow"],
+        "definitions": [{**OWN, "name": "tomorrow", "pivot": 1}],
+    }
+    with pytest.raises(
+        RunFailed, match=r"this version cannot read the questions that the run asks: .*pivot: is not known"
+    ):
+        QuestionSet.of_run(kept)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +177,23 @@ def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
         ({"where": ["date(created_at) > '2024-W05-1'"]}, "is not a date like"),
         ({"by": {"month": "month(date(created_at))"}}, "date: functions of time are not nested"),
         ({"where": ["transaction_id = '\x00'"]}, "must not have the character NUL"),
+        (
+            {"by": {"large": "final_amount * 10"}},
+            "by.large: can have 20 digits; rows are grouped by values of",
+        ),
+        ({"measure": {"x": "count(distinct final_amount * 10)"}}, "measure.x: can have 20 digits"),
+        (
+            {"by": None, "rank": {"by": "revenue", "within": ["x"], "top": 1}, "columns": ["revenue"]},
+            "there is no key",
+        ),
+        (
+            {"by": None, "measure": None, "columns": ["transactions.store_id"]},
+            "'transactions.store_id' is no key, no measure and no attribute of a key; want store_id",
+        ),
+        (
+            {"chart": {"mark": "histogram", "x": "count", "y": "revenue"}},
+            "chart: x = 'count': want one of store_id, hour, revenue, purchases, store_name",
+        ),
         ({"title": "\ud800"}, "title: want texts"),
         ({"columns": None}, r'columns: is missing; want columns = \["…"\]'),
         ({"wher": ["@year"]}, "wher: is not known; want some of .*did you mean where"),

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results import answers as answers_module
@@ -253,7 +252,7 @@ def test_the_summary_accounts_for_all_rows(out, answers, summary):
     write_forms(out, answers, summary)
     said = json.loads((out / "summary.json").read_bytes())
     assert said == {
-        "questions": Parameters().to_dict(),
+        "questions": QuestionSet.of_catalog().to_dict(),
         "rows": {"read": 10, "used": 7, "rejected": 3},
         "tables": {
             "stores": {"read": 2, "used": 2, "rejected": 0},

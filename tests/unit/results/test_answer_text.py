@@ -75,6 +75,13 @@ def test_json_lines_parse_back_to_the_same_values(rows):
     ]
 
 
+@given(st.lists(TEXTS | st.none(), max_size=8))
+def test_csv_of_one_column_has_a_row_for_each_empty_cell(cells):
+    lines = csv_lines([pa.array(cells, pa.string())]).to_pylist()
+    text = "".join(f"{line}\n" for line in lines)
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [[cell or ""] for cell in cells]
+
+
 def test_nulls_are_empty_in_csv_and_null_in_json():
     columns = [pa.array(["a", None]), pa.array([None, date(1990, 1, 1)], pa.date32())]
     assert csv_lines(columns).to_pylist() == ["a,", ",1990-01-01"]

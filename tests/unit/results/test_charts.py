@@ -134,6 +134,18 @@ def test_parts_are_stacked_to_the_exact_whole_and_the_small_ones_are_added_up(pa
     assert {"others", *named} <= set(chart.words)
 
 
+@pytest.mark.parametrize("mark", ["bar", "area"])
+def test_a_stack_of_small_parts_only_has_its_place(paint, mark):
+    """No store that is drawn by itself has sold anything at nine."""
+    rows = [(8, n, f"Store {n:03d}", Decimal(1000 + n), True) for n in range(10)]
+    rows += [(hour, n, f"Store {n:03d}", Decimal(hour), True) for hour in (8, 9) for n in range(50, 100)]
+    text = HOURLY + f'chart = {{ mark = "{mark}", x = "hour", y = "revenue", color = "store_name" }}'
+    chart = paint(answers_to(text, sorted(rows)))
+    assert chart.mark(hour="9", store_name="others").told("revenue") == ringgit(Decimal(9 * 50))
+    assert chart.mark(hour="8", store_name="others").told("revenue") == ringgit(Decimal(8 * 50))
+    assert "9" in chart.words
+
+
 def test_stacked_names_have_the_exact_sum_beside_them(paint):
     text = SALES + 'by = { store_id = "store_id", payment_method_id = "payment_method_id" }\n'
     text += 'measure = { paid = "sum(final_amount)" }\ncolumns = ["store_name", "method_name", "paid"]\n'

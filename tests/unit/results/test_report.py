@@ -233,6 +233,26 @@ def test_names_are_shown_as_they_are_and_never_obeyed(report, evil):
     assert any(evil in text for text in page.texts)
 
 
+@pytest.mark.parametrize(
+    "formula", ["=1+1", "+1+1", "-1+1", "@SUM(1)", " =1+1", "\t=1+1", "\xa0=1", "\uff1d1"]
+)
+def test_a_spreadsheet_finds_no_formula_in_the_page(report, formula):
+    """LibreOffice runs cells, headings and words of charts; Gnumeric runs cells, whatever their format is."""
+    own = HOURLY.replace("Sales by hour of day and store", formula.strip())
+    for answers in (
+        small_answers(store=formula, item=formula),
+        answers_to(own, [(9, 1, 1, formula, Decimal(1), 12, True)]),
+    ):
+        page = Page(report(answers, SUMMARY, formula, [Rejected(formula, 1, formula, formula)]))
+        assert [text for text in page.texts if text.strip().startswith(tuple("=+-@\uff1d"))] == []
+        assert any(formula.strip() in text for text in page.texts), "it is shown, and not run"
+
+
+def test_negative_figures_stay_figures_for_a_spreadsheet(report):
+    page = Page(report(answers_to(HOURLY, [(9, 1, 1, "-7", Decimal(1), -12, True)])))
+    assert ["9", "1", "\N{WORD JOINER}-7", "RM 1.00", "-12"] in page.rows
+
+
 def test_the_same_answers_give_the_same_bytes(report):
     once, again = (report(small_answers(), SUMMARY, "x", REJECTED) for _ in range(2))
     assert once == again == report(small_answers(), replace(SUMMARY, seconds=99.0), "x", REJECTED)

@@ -216,6 +216,17 @@ def test_a_sheet_is_bounded_and_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"Q1 has {bound}." in [row[0] for row in cells(path, "About")]
 
 
+def test_long_texts_bound_a_sheet_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"sale {number:05d}" for number in range(100)]
+    answers = MadeAnswers({"1": [(text, Decimal(75)) for text in texts]})
+    share = 30 * len(texts[0]) + 1  # bytes: thirty rows and a piece of the next one
+    monkeypatch.setattr(workbook_sheets, "MOST_TEXT_BYTES", share * len(answers.asked.questions))
+    path = written(tmp_path, answers)
+    assert [row[0] for row in cells(path, "Q1")[2:]] == texts[:30]
+    bound = "the first 30 of 100 rows; all of them are in results_query_1.csv"
+    assert f"Q1 has {bound}." in [row[0] for row in cells(path, "About")]
+
+
 def test_the_bound_is_below_that_of_excel() -> None:
     assert workbook_sheets.MOST_CELLS // 2 + 2 <= workbook_sheets.EXCEL_ROWS
 

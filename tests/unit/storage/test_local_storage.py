@@ -141,3 +141,17 @@ def test_a_settled_folder_and_every_folder_above_it_are_synced(
 
     above = {tmp_path / "home", tmp_path / "home/partials", batch.parent}
     assert synced == above | {batch, batch / "run=a", batch / "run=a/part-0.parquet"}
+
+
+def test_a_name_whose_file_is_removed_meanwhile_is_taken(tmp_path, monkeypatch, write_once):
+    """As an orphan is, when the registry has settled on another body."""
+    path, compare = tmp_path / "chunk", local.filecmp.cmp
+    assert write_once(path, b"orphan")
+
+    def cmp(*files, shallow):
+        path.unlink(missing_ok=True)
+        return compare(*files, shallow=shallow)
+
+    monkeypatch.setattr(local.filecmp, "cmp", cmp)
+    assert write_once(path, b"rows")
+    assert path.read_bytes() == b"rows"

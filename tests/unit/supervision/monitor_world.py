@@ -180,11 +180,11 @@ class World:
             self.pass_time(1, beating)
         raise AssertionError("not within a hundred seconds")
 
-    def beat(self, name: str, epoch: int = 1) -> None:
+    def beat(self, name: str, epoch: int = 1, trouble: str | None = None) -> None:
         """With the lease that a life of this epoch has; one that was replaced is not given it back."""
         while self._epochs.get(name, 0) < epoch:
             self._epochs[name] = self.registry.enlist(name, f"a life of {name}", FOR_LONG)
-        self.forge_beat(name, epoch)
+        self.forge_beat(name, epoch, trouble)
 
     def leave(self, name: str) -> None:
         """As a node does that leaves on purpose: in the registry first."""
@@ -194,12 +194,11 @@ class World:
         self.registry.release(name, lease.holder, lease.epoch)
         self.bus.publish(HEARTBEAT_TOPIC, Stopped(node=name, epoch=lease.epoch))
 
-    def forge_beat(self, name: str, epoch: int) -> None:
+    def forge_beat(self, name: str, epoch: int, trouble: str | None = None) -> None:
         """The message alone."""
         kind, now = self.roster.kinds[name], self.clock()
-        self.bus.publish(
-            HEARTBEAT_TOPIC, Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now)
-        )
+        told = Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now, trouble=trouble)
+        self.bus.publish(HEARTBEAT_TOPIC, told)
 
     def forget_heard(self) -> None:
         """Also what is still on its way."""

@@ -58,6 +58,17 @@ def test_a_busy_node_whose_heartbeats_come_is_never_revived() -> None:
     assert live(machine(), 0.0, 500.0) == []
 
 
+def test_a_trouble_is_shown_while_the_node_lives_and_takes_no_attempt_from_it_when_it_dies() -> None:
+    liveness = machine()
+    liveness.on_heartbeat("p", "pipeline", 1, 100, None, 0.0, "no space left")
+    assert (node(liveness, 1.0).state, node(liveness, 1.0).alarm) == ("alive", "no space left")
+    assert watch(liveness, 1.0, TIMEOUT - 1) == []
+    assert (node(liveness, TIMEOUT).state, node(liveness, TIMEOUT).alarm) == ("dead", None)
+    decisions = [decision for _, decision in watch(liveness, TIMEOUT, 200.0)]
+    assert decisions == [Revive("p", 1), Revive("p", 2), ALARM]
+    assert node(liveness, 200.0).alarm == ALARM.reason
+
+
 def test_a_heartbeat_just_in_time_is_a_sign_of_life_though_the_tick_is_late() -> None:
     liveness = machine()
     beat(liveness, 0.0)

@@ -421,6 +421,35 @@ def test_who_was_given_up_stays_so_for_a_new_leader_until_it_is_heard_of(world: 
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].alarm) == ("alive", None)
 
 
+def test_the_trouble_of_a_living_node_is_its_alarm_and_a_new_leader_does_not_give_it_up(world: World) -> None:
+    others = tuple(name for name in EVERYBODY if name != "pipeline-1")
+
+    def pass_time(seconds: int, trouble: str | None) -> None:
+        for _ in range(seconds):
+            world.beat("pipeline-1", trouble=trouble)
+            world.pass_time(1, others)
+
+    def shown() -> tuple[str, str | None]:
+        node = world.nodes()["pipeline-1"]
+        return node.state, node.alarm
+
+    for name in OTHERS:
+        world.start(name)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    pass_time(3, "no space left")
+    assert shown() == ("alive", "no space left")
+
+    world.stop("monitor-3")
+    others = tuple(name for name in others if name != "monitor-3")
+    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), (*others, "pipeline-1"))
+    world.registry.report_node(replace(world.nodes()["pipeline-1"], alarm="no space left"))
+    pass_time(3, "no space left")
+    assert shown() == ("alive", "no space left")
+    pass_time(2, None)
+    assert shown() == ("alive", None)
+    assert "pipeline-1" not in world.revived
+
+
 class Witness:
     """A registry that keeps what was written of a node under a fence."""
 
@@ -545,6 +574,21 @@ def test_a_member_beats_keeps_its_lease_and_says_goodbye(world: World, lives: Li
     eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
     assert world.nodes()["pipeline-1"].state == "stopped"
     assert not world.holds("pipeline-1", 1)
+    assert lives.lost == []
+
+
+def test_a_member_tells_its_trouble_with_every_heartbeat_until_it_is_over(world: World, lives: Lives) -> None:
+    troubles = ["x" * 5000]
+    member = lives.join()
+    member.start(trouble=lambda: troubles[0] if troubles else None)
+    eventually(lambda: lives.beats() > 2)
+    assert {beat.trouble for beat in world.heard if isinstance(beat, Heartbeat)} == {"x" * 1000}
+    troubles.clear()
+    world.forget_heard()
+    before = lives.beats()
+    eventually(lambda: lives.beats() > before + 2)
+    assert [beat.trouble for beat in world.heard if isinstance(beat, Heartbeat)][-1] is None
+    member.leave()
     assert lives.lost == []
 
 

@@ -8,11 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from catalog_tables import TABLES
 from kopitiam.contracts.errors import InputError
+from kopitiam.contracts.money import to_text
+from kopitiam.intake.blocks import read_blocks, read_header
+from kopitiam.intake.normal_form import NormalForm
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.synthetic import Profile, WildShape, generate
 from kopitiam.synthetic.shapes import AMOUNT_VARIETIES, Customers, Ids, Order, Texts, Unmatched
 from kopitiam.synthetic.volumes import plan
-from kopitiam.synthetic.wild import EDGE_INSTANTS, LARGEST_COUNT, LARGEST_ID, LARGEST_UNITS, WildSales
+from kopitiam.synthetic.wild import WildSales
+from kopitiam.synthetic.wild_cells import (
+    BOOLEANS,
+    EDGE_DATES,
+    EDGE_INSTANTS,
+    LARGEST_COUNT,
+    LARGEST_ID,
+    LARGEST_UNITS,
+)
 from kopitiam.synthetic.wild_texts import HOSTILE, LONGEST_TEXT
 from kopitiam.verification.rows import load_tables
 
@@ -76,6 +89,8 @@ def test_twelve_seeds_in_a_row_try_every_choice_of_every_axis() -> None:
         "instants": 2,
         "order": 3,
         "quantities": 3,
+        "variety": 3,
+        "empty_percent": 5,
     }
     assert len({tuple(map(str, asdict(shape).values())) for shape in shapes}) == len(shapes)
 
@@ -96,6 +111,79 @@ def test_every_row_is_valid_and_no_sum_of_any_rows_overflows(tmp_path: Path, see
         assert sum(map(abs, figures)) <= LARGEST_LONG
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_every_cell_of_every_column_passes_the_intake(tmp_path: Path, seed: int) -> None:
+    generated = generate(tmp_path, SMALL, seed, profile=Profile.WILD)
+
+    for name, table in LAYOUT.items():
+        form = table.normal_form(table.by_name)
+        rows = 0
+        for path in (tmp_path / name).iterdir():
+            intake = NormalForm(form, read_header(path), path.name)
+            for block in read_blocks(path):
+                normalized = intake.normalize(block)
+                assert list(normalized.rejected) == []
+                rows += normalized.rows.num_rows
+        assert rows == generated.rows[name]
+
+
+def columns_of(out: Path) -> dict[str, list[str]]:
+    """The cells of the columns that the catalog's questions do not read."""
+    found = {}
+    for name, table in LAYOUT.items():
+        rows = read(out, name)
+        for column in table.by_name.keys() - set(TABLES[name].schema.names if name in TABLES else ()):
+            found[f"{name}.{column}"] = [row[column] for row in rows]
+    return found
+
+
+@pytest.mark.parametrize("percent", [0, 1, 50, 99, 100])
+def test_optional_columns_are_empty_as_often_as_the_shape_says(
+    tmp_path: Path, shape: WildShape, percent: int
+) -> None:
+    out = make(tmp_path, replace(shape, stores=7_000, variety=7_000, empty_percent=percent, months=1))
+
+    for name, cells in columns_of(out).items():
+        table, _, column = name.partition(".")
+        if len(cells) > 5_000 and LAYOUT[table].by_name[column].is_optional:
+            empty = sum(not cell for cell in cells) * 100 / len(cells)
+            assert empty == pytest.approx(percent, abs=3), name
+
+
+def test_optional_columns_have_as_many_values_as_the_shape_says(tmp_path: Path, shape: WildShape) -> None:
+    few = columns_of(make(tmp_path / "few", replace(shape, stores=5_000, variety=7, empty_percent=0)))
+    many = columns_of(make(tmp_path / "many", replace(shape, variety=10_000, empty_percent=1)))
+    one = columns_of(make(tmp_path / "one", replace(shape, variety=1, empty_percent=1, months=1)))
+
+    several = {name for name, cells in one.items() if len(set(cells) - {""}) > 1}
+    assert several == {"transaction_items.transaction_id"}
+    for name in ("stores.city", "transactions.original_amount", "transactions.voucher_id"):
+        assert 3 <= len(set(few[name])) <= 7, name
+    for name in (
+        "transactions.original_amount",
+        "transactions.discount_applied",
+        "transactions.voucher_id",
+        "transactions.payment_method_id",
+        "transaction_items.unit_price",
+        "vouchers.valid_from",
+        "vouchers.discount_value",
+        "payment_methods.category",
+    ):
+        assert len(set(many[name])) > 2_000, name
+
+
+def test_optional_columns_reach_their_bounds(tmp_path: Path, shape: WildShape) -> None:
+    wild = replace(shape, items=100, variety=100, empty_percent=0, texts=Texts.HOSTILE, months=1)
+    columns = columns_of(make(tmp_path, replace(wild, unmatched=Unmatched.NONE)))
+
+    assert set(EDGE_DATES) <= set(columns["menu_items.available_from"])
+    assert set(BOOLEANS) == set(columns["menu_items.is_seasonal"])
+    assert set(EDGE_INSTANTS) <= set(columns["users.registered_at"])
+    assert set(HOSTILE) & set(columns["users.gender"])
+    assert set(HOSTILE) <= set(columns["menu_items.category"])
+    assert {to_text(LARGEST_UNITS), to_text(-LARGEST_UNITS)} <= set(columns["menu_items.price"])
+
+
 @pytest.mark.parametrize("variety", AMOUNT_VARIETIES)
 def test_a_chunk_has_as_many_distinct_amounts_as_its_shape_says(
     tmp_path: Path, shape: WildShape, variety: int
@@ -105,7 +193,7 @@ def test_a_chunk_has_as_many_distinct_amounts_as_its_shape_says(
     for table, column in (("transactions", "final_amount"), ("transaction_items", "subtotal")):
         amounts = Counter(Decimal(row[column]) for row in read(out, table))
         at_bounds = [amount for amount in amounts if abs(amount) * 10_000 == LARGEST_UNITS]
-        assert len(amounts) - len(at_bounds) >= min(variety, amounts.total() - 4)
+        assert len(amounts) - len(at_bounds) >= min(variety, amounts.total()) - 4
         assert len(amounts) - len(at_bounds) <= variety
         assert len(at_bounds) == (0 if variety == 1 else 2)
 

@@ -27,7 +27,7 @@ async def readyz(request: Request, gateway: GatewayDep) -> str:
 
     Probes have no token. Where callers need one, only those who send one are told the reason.
     """
-    reason = gateway.health.trouble or await gateway.readiness.reason()
+    reason = gateway.health.reason or await gateway.readiness.reason()
     if reason is not None:
         raise Unavailable(reason if await _may_know(request, gateway) else "not ready")
     return "ready\n"

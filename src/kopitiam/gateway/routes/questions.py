@@ -18,10 +18,12 @@ from kopitiam.contracts.errors import QuestionError
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.gateway.context import CallerDep, GatewayDep
 from kopitiam.gateway.problems import refusals
-from kopitiam.questions.catalog import builtin, read_json, read_toml
+from kopitiam.questions.catalog import Check, builtin, read_json, read_toml
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.explanations import explain
+from kopitiam.questions.groups import require_few_groups
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.charts.design import require_drawable
 
 router = APIRouter(prefix="/api/v1/questions", tags=["questions"])
 _TOML = "questions"
@@ -39,11 +41,15 @@ def check(gateway: GatewayDep, caller: CallerDep, request: CheckQuestions) -> Ch
     """Judge definitions, as JSON or as the text of a TOML file: what each question reads, keeps and shows, or
     the first flaw with its line."""
     del caller
-    parameters = gateway.settings.questions.ask()
+    settings = gateway.settings.questions
+    judge = _check(settings.ask(), settings)
     try:
-        own = read_toml(request.toml, _TOML) if request.toml else read_json(request.definitions)
-        asked = QuestionSet.select(parameters, own)
-        asked.require_answerable(gateway.settings.questions.max_groups)
+        own = (
+            read_toml(request.toml, _TOML, check=judge)
+            if request.toml
+            else read_json(request.definitions, judge)
+        )
+        QuestionSet.select(settings.ask(), own)
     except QuestionError as error:
         return CheckedQuestions(questions=[], flaws=[Flaw(line=error.line, message=str(error))])
     return CheckedQuestions(questions=[_view(question) for question in own], flaws=[])
@@ -53,9 +59,20 @@ def asked_questions(request: AskedQuestions, defaults: QuestionsSection) -> Ques
     """What a run asks. Raises QuestionError or ConfigError if it makes no sense."""
     given = request.model_dump(exclude_none=True, exclude={"ask", "definitions"})
     parameters = Parameters.from_dict(defaults.ask().to_dict() | given)
-    asked = QuestionSet.select(parameters, read_json(request.definitions), request.ask)
+    own = read_json(request.definitions, _check(parameters, defaults))
+    asked = QuestionSet.select(parameters, own, request.ask)
     asked.require_answerable(defaults.max_groups)
     return asked
+
+
+def _check(parameters: Parameters, settings: QuestionsSection) -> Check:
+    """What the definition alone does not tell: the groups that keys can make, and whether its chart fits."""
+
+    def check(question: Question) -> None:
+        require_few_groups(question, parameters, settings.max_groups)
+        require_drawable(question)
+
+    return check
 
 
 def _view(question: Question) -> QuestionView:

@@ -242,18 +242,18 @@ def _joined(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
     def with_attributes(answer: DataFrame) -> DataFrame:
         known = known_rows(table, [attribute.name for attribute in attributes])(rows)
         renamed = known.select(
-            f.col(LAYOUT[table].key).alias("joined_id"),
-            f.lit(True).alias("joined"),
-            *(f.col(attribute.name).alias(f"joined_{attribute.name}") for attribute in attributes),
+            f.col(LAYOUT[table].key).alias("_joined_id"),
+            f.lit(True).alias("_joined"),
+            *(f.col(attribute.name).alias(f"_joined_{attribute.name}") for attribute in attributes),
         )
         if table in plan.small_tables:
             renamed = f.broadcast(renamed)
-        found = answer.join(renamed, on=f.col(key) == f.col("joined_id"), how="left")
+        found = answer.join(renamed, on=f.col(key) == f.col("_joined_id"), how="left")
         values = [
-            _value(attribute, f"joined_{attribute.name}", key).alias(attribute.name)
+            _value(attribute, f"_joined_{attribute.name}", key).alias(attribute.name)
             for attribute in attributes
         ]
-        matched = f.coalesce("joined", f.lit(False)).alias(flag)
+        matched = f.coalesce("_joined", f.lit(False)).alias(flag)
         return found.select(*(f.col(name) for name in answer.columns), *values, matched)
 
     return with_attributes
@@ -263,8 +263,8 @@ def known_rows(table: str, attributes: list[str]) -> Stage:
     """One row for each id: of an id that is listed twice, the smallest values count."""
 
     def rows(listed_rows: DataFrame) -> DataFrame:
-        smallest = [f.min(attribute).alias(attribute) for attribute in dict.fromkeys(attributes)]
         key = LAYOUT[table].key
+        smallest = [f.min(name).alias(name) for name in dict.fromkeys(attributes) if name != key]
         return listed_rows.groupBy(key).agg(*smallest) if smallest else listed_rows.select(key).distinct()
 
     return rows
@@ -278,6 +278,8 @@ def unknown_ids(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
     def unknown(partials: DataFrame) -> DataFrame:
         ids = partials.select(f.col(column).alias("id")).where("id IS NOT NULL").distinct()
         known = rows.select(f.col(LAYOUT[table].key).alias("known_id"))
+        if table in plan.small_tables:
+            known = f.broadcast(known)
         return ids.join(known, on=f.col("id") == f.col("known_id"), how="leftanti")
 
     return unknown

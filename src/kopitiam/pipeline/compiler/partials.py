@@ -1,8 +1,9 @@
 """What rows of a fact leave behind for questions: filters and aggregators, compiled from a plan.
 
 A partial has columns by type and position, so that the partials of all questions fit into one table: `l0`,
-`l1` … are BIGINT, `s0` … STRING, `w0` … 38 digits. First come the kept values, then the aggregates. A sum is
-BIGINT where it fits, else in a wide column; merged sums are always wide.
+`l1` … are BIGINT, `s0` … STRING, `w0` … 38 digits. First come the kept values, then the aggregates. A sum, or
+the least or greatest result of a computation, is BIGINT where it fits, else in a wide column; merged ones are
+always wide.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,16 @@ from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
 from kopitiam.pipeline.compiler.expressions import WIDE, SqlCompiler
 from kopitiam.questions.definitions import FILTERS
-from kopitiam.questions.expressions import Aggregate, Call, ColumnRef, Expression
+from kopitiam.questions.expressions import (
+    ADDABLE,
+    Aggregate,
+    Arithmetic,
+    AsMoney,
+    Call,
+    ColumnRef,
+    Expression,
+    nodes,
+)
 from kopitiam.questions.plans import Condition, Conditions, PartialPlan
 
 RUN, SHARD = "run", "shard"
@@ -61,9 +71,9 @@ class PartialLayout:
 
     @cached_property
     def wide(self) -> dict[Aggregate, str]:
-        """A second column for each sum."""
-        sums = [each for each in self.plan.aggregates if each.aggregation == "sum"]
-        return {aggregate: f"w{number}" for number, aggregate in enumerate(sums)}
+        """A second column for each aggregate whose value may not fit into 64 bits."""
+        large = [each for each in self.plan.aggregates if _may_be_large(each)]
+        return {aggregate: f"w{number}" for number, aggregate in enumerate(large)}
 
     @property
     def row_count(self) -> str | None:
@@ -75,6 +85,14 @@ class PartialLayout:
         types: dict[str, t.DataType] = {"l": t.LongType(), "s": t.StringType(), "w": _WIDE_TYPE}
         names = (*self.kept.values(), *self.aggregates.values(), *self.wide.values())
         return t.StructType([t.StructField(name, types[name[0]]) for name in names])
+
+
+def _may_be_large(aggregate: Aggregate) -> bool:
+    argument = aggregate.argument
+    if argument is None or argument.kind not in ADDABLE:
+        return False
+    is_computed = any(isinstance(node, Arithmetic | AsMoney) for node in nodes(argument))
+    return aggregate.aggregation == "sum" or (is_computed and aggregate.aggregation in ("min", "max"))
 
 
 def is_text(expression: Expression) -> bool:
@@ -151,7 +169,8 @@ def merges(layout: PartialLayout) -> list[Column]:
         if aggregate in layout.wide:
             wide = layout.wide[aggregate]
             whole = f"coalesce({wide}, CAST({name} AS {WIDE}))"
-            columns += [f.expr(f"CAST(NULL AS BIGINT) AS {name}"), f.expr(f"sum({whole}) AS {wide}")]
+            value = f"{aggregate.aggregation}({whole}) AS {wide}"
+            columns += [f.expr(f"CAST(NULL AS BIGINT) AS {name}"), f.expr(value)]
         else:
             columns.append(f.expr(f"{_MERGES[aggregate.aggregation].format(name)} AS {name}"))
     return columns
@@ -170,10 +189,9 @@ def _aggregate(aggregate: Aggregate, compiler: SqlCompiler) -> str:
             return "count(1)"
         case "count", argument if argument is not None:
             return f"count({compiler.read(argument)})"
-        case "sum", argument if argument is not None:
-            return f"sum({compiler.read(argument)})"
         case function, argument if argument is not None:
-            return f"{function}({compiler.keep(argument)})"
+            value = compiler.read(argument) if _may_be_large(aggregate) else compiler.keep(argument)
+            return f"{function}({value})"
     raise AssertionError(aggregate)
 
 

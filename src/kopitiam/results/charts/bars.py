@@ -139,7 +139,7 @@ def columns(design: Design, selection: Selection) -> Sheet:
 
 def stacked(design: Design, selection: Selection, along: Axis) -> Sheet:
     """The parts of each `x` on top of each other: columns over a time or a number, else rows."""
-    names, series = names_of_x(design.x, selection.items), names_of_series(along, selection.items)
+    names, series = names_of_x(design.x, selection.on_x), names_of_series(along, selection.items)
     colours = category_colours(series)
     parts: Parts = {x: [] for x in names.identities}
     for item in sorted(selection.items, key=lambda item: series.identities.index(item.series)):

@@ -16,6 +16,7 @@ from functools import cached_property
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import RANK, AnswerColumn, Chart, Mark, Named, Question
 from kopitiam.questions.expressions import Aggregate, Arithmetic, AsMoney, Call, Expression, Function
+from kopitiam.questions.wording import Flaw
 from kopitiam.results.cells import FIGURES
 
 _TIMES: frozenset[Function] = frozenset(
@@ -115,6 +116,14 @@ class Design:
         if RANK in self.question.columns_by_name:
             names.append(RANK)
         return tuple(dict.fromkeys(names))
+
+
+def require_drawable(question: Question) -> None:
+    """Raises `Flaw` for a chart in the definition that cannot be drawn."""
+    try:
+        design(question)
+    except NotDrawable as error:
+        raise Flaw("chart", f"{error}; name other columns, or leave chart out") from None
 
 
 def design(question: Question) -> Design | None:

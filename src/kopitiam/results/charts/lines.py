@@ -68,7 +68,8 @@ class _Lines:
         self.others = selection.others if selection.lumped else {}
         self.sheet = Sheet("y", design.y.title, design.x.title, left=64, right=20)
         self.sheet.is_whole = design.y.kind is Kind.COUNT
-        self.names = names_of_x(design.x, self.items)
+        self.on_x = selection.on_x
+        self.names = names_of_x(design.x, self.on_x)
         self.slots: list[Identity] = []  # all places, if they are not to scale
         self.places = self._places()
         self.series: list[Identity | None] = [None]
@@ -92,7 +93,7 @@ class _Lines:
     def _places(self) -> dict[Identity, float]:
         """In pixels: to scale for figures and times, else one after the other."""
         axis, names = self.design.x, self.names
-        values = {item.x: item.x_value for item in self.items}
+        values = {item.x: item.x_value for item in self.on_x}
         numbers = {x: measured(axis, value) for x, value in values.items()}
         is_period = axis.function is not None and axis.kind is not Kind.DATE
         if is_period or not axis.is_ordered or None in numbers.values() or len(numbers) < 2:

@@ -45,6 +45,12 @@ class Selection:
     drawn: int  # of these, each on its own or added up with others of the same `x` and series
     others: dict[Identity, Figure] = field(default_factory=dict)  # by `x`: the sum of what is not drawn
     lumped: int = 0  # rows that are in `others`
+    only_others: tuple[Item, ...] = ()  # without a figure: one for each `x` that no drawn row has
+
+    @property
+    def on_x(self) -> list[Item]:
+        """Items that name every `x` of the chart."""
+        return [*self.items, *self.only_others]
 
     @property
     def is_all(self) -> bool:
@@ -87,12 +93,13 @@ def series(answers: Answers, design: Design, along: Axis | None, most_x: int, mo
     groups: dict[Identity, None] = {}
     items: dict[tuple[Identity, Identity], Item] = {}
     totals: dict[Identity, Decimal] = {}
+    firsts: dict[Identity, Item] = {}
     counted = drawn = 0
     for table in _tables(answers, design):
         known = _exact(_of_known(table, design.x, groups, most_x), design.figures)
-        for group in _sums(known, [design.x.identity], design.figures):
-            key, amount = group[design.x.identity], group[f"{design.figures.name}_sum"]
-            totals[key] = EXACTLY.add(totals.get(key, Decimal(0)), amount or 0)
+        for item in _added_up(known, design, None):
+            firsts.setdefault(item.x, replace(item, figure=None))
+            totals[item.x] = EXACTLY.add(totals.get(item.x, Decimal(0)), item.figure or 0)
         kept = known
         if along is not None and chosen is not None:
             kept = known.filter(pc.is_in(known[along.identity], value_set=_values(known, along, chosen)))
@@ -107,7 +114,9 @@ def series(answers: Answers, design: Design, along: Axis | None, most_x: int, mo
     for item in selection.items:
         shown[item.x] = EXACTLY.add(shown[item.x], item.figure or 0)
     others: dict[Identity, Figure] = {x: EXACTLY.subtract(total, shown[x]) for x, total in totals.items()}
-    return replace(selection, others=others, lumped=counted - drawn)
+    is_drawn = {item.x for item in selection.items}
+    only_others = tuple(item for x, item in firsts.items() if x not in is_drawn)
+    return replace(selection, others=others, lumped=counted - drawn, only_others=only_others)
 
 
 def _tables(answers: Answers, design: Design) -> Iterator[pa.Table]:

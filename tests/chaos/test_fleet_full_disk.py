@@ -1,0 +1,36 @@
+"""A disk without room below a fleet: the pipeline says so to whoever looks at the nodes, and then goes on."""
+
+from pathlib import Path
+
+import httpx
+from clients import check_answers
+from fleets import Fleet
+
+from full_disk import fill, mounted
+from kopitiam.client.client import Client
+
+
+def alarm_of(fleet: Fleet, name: str) -> str | None:
+    nodes = httpx.get(f"{fleet.url}/api/v1/nodes", timeout=30).raise_for_status().json()
+    alarm: str | None = next(node["alarm"] for node in nodes if node["name"] == name)
+    return alarm
+
+
+def test_a_pipeline_without_room_for_partials_has_an_alarm_until_there_is_room(
+    fleet: Fleet, small_folder: Path, tmp_path: Path
+) -> None:
+    pids = fleet.pids()
+    with mounted(fleet.home / "partials") as disk, Client(fleet.url, patience_seconds=120) as client:
+        fill(disk / "ballast")
+        run = client.submit(small_folder)
+        took = fleet.wait(lambda: alarm_of(fleet, "pipeline-1"), "showing the pipeline's trouble")
+        alarm = alarm_of(fleet, "pipeline-1") or ""
+        fleet.tell(f"pipeline-1: alarm after {took:.1f} s: {alarm}")
+        assert str(fleet.home) not in alarm
+        assert fleet.nodes()["pipeline-1"].state == "alive", fleet.story()
+        (disk / "ballast").unlink()
+        run.wait(120)
+        run.download(tmp_path / "answers")
+        fleet.wait(lambda: alarm_of(fleet, "pipeline-1") is None, "without an alarm")
+    check_answers(small_folder, tmp_path / "answers")
+    assert fleet.pids() == pids, fleet.story()

@@ -1,0 +1,34 @@
+"""Monitors die at their crash points, one after the other; the run that is uploaded meanwhile is exact."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from fleets import Fleet
+from monitor_crashes import COORDINATOR_POINTS, TAKEOVER_POINTS, Act, all_acts, play, sampled_acts
+
+from kopitiam import supervision
+from kopitiam.chaos.witness import Witness
+
+SEED = 3
+ACTS = all_acts() if os.environ.get("KOPI_TEST_FULL") else sampled_acts(SEED, 1)
+
+
+def test_every_crash_point_of_monitors_is_in_an_act() -> None:
+    source = "".join(path.read_text() for path in Path(supervision.__path__[0]).glob("*.py"))
+    points = set(re.findall(r'crash_point\("([\w.]+)"\)', source))
+    assert points == {*COORDINATOR_POINTS, *TAKEOVER_POINTS}
+    assert {point for act in all_acts() for point in act.points} == points
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: "-".join(act.points))
+def test_a_leader_and_its_successor_die_at_crash_points_and_the_run_is_answered_exactly(
+    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path, act: Act
+) -> None:
+    outcome = play(fleet, act, small_folder, tmp_path / "answers")
+    assert outcome.exit_codes == dict.fromkeys(act.points, -signal.SIGKILL), fleet.story()
+    assert (outcome.rows_lost, outcome.rows_double) == (0, 0)
+    assert fleet.leaders() == ["monitor-3"], fleet.story()
+    assert witness.flaws() == []

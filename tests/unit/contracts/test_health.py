@@ -1,0 +1,28 @@
+"""Whether the work of a process makes progress, as others see it."""
+
+from kopitiam.contracts.health import Health
+
+
+def test_a_final_step_that_failed_is_told_though_batches_are_committed() -> None:
+    health = Health(steady=lambda: 100.0)
+    health.on_final_step_failed("no space left")
+    health.got_on()
+    assert (health.trouble, health.reason) == (None, "no space left")
+    health.on_answered()
+    assert health.reason is None
+
+
+def test_the_trouble_of_the_stream_comes_first() -> None:
+    health = Health(trouble="storage is away", steady=lambda: 100.0)
+    health.on_final_step_failed("no space left")
+    assert health.reason == "storage is away"
+
+
+def test_a_final_step_that_is_tried_no_more_is_forgotten() -> None:
+    now = [100.0]
+    health = Health(steady=lambda: now[0])
+    health.on_final_step_failed("no space left")
+    now[0] += 29
+    assert health.reason == "no space left"
+    now[0] += 2
+    assert health.reason is None

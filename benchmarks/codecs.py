@@ -81,7 +81,6 @@ class Candidate:
 
 
 _SMALL = 64 << 10
-CHOSEN = "zstd, dictionaries to 64 KiB"  # as clients encode
 Encoder = Callable[[Table, pa.Table], bytes]
 CANDIDATES: dict[str, Encoder] = {
     "lz4, text plain": Candidate("lz4").encode,
@@ -89,7 +88,7 @@ CANDIDATES: dict[str, Encoder] = {
     "snappy, dictionaries to 64 KiB": Candidate("snappy", "snappy", _SMALL).encode,
     "zstd, text plain, dictionaries to 64 KiB": Candidate("zstd", dictionary_bytes=_SMALL).encode,
     "zstd": Candidate("zstd", "zstd").encode,
-    CHOSEN: encode,
+    "zstd, dictionaries to 64 KiB": encode,  # as clients encode
 }
 
 
@@ -167,14 +166,12 @@ def read(spark: SparkSession, landing: Path) -> None:
     compute([frame for _, frame in frames(spark, landing)])
 
 
-def land(encoder: Encoder, chunks: dict[str, list[pa.Table]], landing: Path) -> Iterator[Path]:
+def land(encoder: Encoder, chunks: dict[str, list[pa.Table]], landing: Path) -> None:
     for name, tables in chunks.items():
         folder = landing / f"table={name}" / "shard=0" / "run=r"
         folder.mkdir(parents=True)
         for number, rows in enumerate(tables):
-            file = folder / f"{number:05}.parquet"
-            file.write_bytes(encoder(TABLES[name], rows))
-            yield file
+            (folder / f"{number:05}.parquet").write_bytes(encoder(TABLES[name], rows))
 
 
 def check(file: Path) -> None:
@@ -251,11 +248,11 @@ def print_table(*rows: Sequence[object]) -> None:
 
 
 def measure_chunks(
-    spark: SparkSession, kind: str, chunks: dict[str, list[pa.Table]], landings: dict[str, Path], rounds: int
+    spark: SparkSession, kind: str, chunks: dict[str, list[pa.Table]], scratch: Path, rounds: int
 ) -> None:
+    landings = {name: scratch / f"landing-{number}" for number, name in enumerate(CANDIDATES)}
     for name, encoder in CANDIDATES.items():
-        for _ in land(encoder, chunks, landings[name]):
-            pass
+        land(encoder, chunks, landings[name])
     encodings = [partial(encode_all, encoder, chunks) for encoder in CANDIDATES.values()]
     checks = [partial(check_all, landings[name]) for name in CANDIDATES]
     reads = [partial(read, spark, landings[name]) for name in CANDIDATES]
@@ -275,8 +272,11 @@ def measure_chunks(
     )
 
 
-def measure_spark_files(spark: SparkSession, kind: str, landing: Path, scratch: Path, rounds: int) -> None:
-    files = SparkFiles(spark, landing, scratch)
+def measure_spark_files(
+    spark: SparkSession, kind: str, chunks: dict[str, list[pa.Table]], scratch: Path, rounds: int
+) -> None:
+    land(encode, chunks, scratch / "landing")
+    files = SparkFiles(spark, scratch / "landing", scratch)
     of_jvm = partial(jvm_seconds, spark)
     for name, write, read, reader in (
         ("partials", files.write_partials, files.read_partials, of_jvm),
@@ -306,6 +306,7 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["chunks", "files of Spark"])
     arguments = parser.parse_args()
     pa.set_cpu_count(1)
     known = tame(arguments.data)
@@ -314,10 +315,11 @@ def main() -> None:
         scratch = Path(folder)
         with spark_session(SparkOptions(master=f"local[{TASKS}]"), scratch) as coming:
             for kind, chunks in {"tame": known, "wild": wild(known)}.items():
-                landings = {name: scratch / f"{kind}-{number}" for number, name in enumerate(CANDIDATES)}
-                measure_chunks(coming.result(), kind, chunks, landings, arguments.rounds)
-                chosen = landings[CHOSEN]
-                measure_spark_files(coming.result(), kind, chosen, scratch / kind, arguments.rounds)
+                spark = coming.result()
+                if arguments.only != "files of Spark":
+                    measure_chunks(spark, kind, chunks, scratch / f"{kind}-chunks", arguments.rounds)
+                if arguments.only != "chunks":
+                    measure_spark_files(spark, kind, chunks, scratch / f"{kind}-files", arguments.rounds)
 
 
 if __name__ == "__main__":

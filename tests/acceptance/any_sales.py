@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kopitiam.contracts.money import to_text
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Column, Kind, Table
-from kopitiam.questions.catalog import builtin, read_json
+from kopitiam.questions.catalog import read_json
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.verification import expected_answers
@@ -127,15 +127,14 @@ def write_folder(drawn: Drawn, folder: Path, tables: Iterable[Table]) -> Path:
     return folder
 
 
-def expected_files(folder: Path, questions: Sequence[Question] | None = None) -> dict[str, bytes]:
+def expected_files(folder: Path, questions: Sequence[Question]) -> dict[str, bytes]:
     """The bytes of each answer file, computed without Spark and without our own parser."""
-    asked = list(builtin().values()) if questions is None else questions
-    answers = expected_answers(folder, Parameters(), asked)
+    answers = expected_answers(folder, Parameters(), questions)
     return {
         question.name: "".join(
             f"{','.join(map(_cell, row))}\n" for row in (question.shown, *answers[question.name])
         ).encode()
-        for question in asked
+        for question in questions
     }
 
 

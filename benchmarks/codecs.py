@@ -87,7 +87,7 @@ CANDIDATES: dict[str, Encoder] = {
     "none": Candidate("none").encode,
     "snappy, dictionaries to 64 KiB": Candidate("snappy", "snappy", _SMALL).encode,
     "zstd, text plain, dictionaries to 64 KiB": Candidate("zstd", dictionary_bytes=_SMALL).encode,
-    "zstd": Candidate("zstd", "zstd").encode,
+    "zstd, dictionaries to 1 MiB": Candidate("zstd", "zstd").encode,
     "zstd, dictionaries to 64 KiB": encode,  # as clients encode
 }
 

@@ -89,6 +89,37 @@ def test_of_customers_with_equal_purchases_the_lowest_ids_win(spark, collected, 
     assert top == {"1": Counter(first), "3": Counter(three), "5": Counter(five)}
 
 
+def test_many_or_long_groups_are_not_ranked_in_memory(spark, collected):
+    definition = {
+        "name": "buyers",
+        "title": "Buyers and their last sale",
+        "from": "transactions",
+        "by": {"store_id": "store_id", "user_id": "user_id"},
+        "measure": {"purchases": "count(*)", "last": "max(transaction_id)"},
+        "rank": {"by": "purchases", "within": ["store_id"]},
+        "columns": ["store_id", "user_id", "purchases"],
+    }
+    short = definition | {"name": "short", "measure": {"purchases": "count(*)"}}
+    long_rows = [(*row, f"sale {number}") for number, row in enumerate(CUSTOMERS)]
+    plans = {}
+    for each, top, rows in (
+        (short, 1_000, CUSTOMERS),
+        (short, 1_001, CUSTOMERS),
+        (definition, 5, long_rows),
+    ):
+        name, asked = each["name"], QuestionSet.select(Parameters(), read_json([each]))
+        plan = answer_plan(name, Parameters(top=top), asked)
+        found = ranked(spark, plan, rows)
+        plans[name, top] = found._jdf.queryExecution().optimizedPlan().toString()
+        first = collected({"first": found.select("k0", "rank", "k1", "m0")})["first"]
+        assert first >= Counter([(1, 1, 9, 4), (1, 2, 3, 3), (1, 3, 20, 3), (1, 5, 5, 1), (2, 1, 9, 1)])
+    assert {each: "Window" in plan for each, plan in plans.items()} == {
+        ("short", 1_000): False,
+        ("short", 1_001): True,
+        ("buyers", 5): True,
+    }
+
+
 def test_empty_keys_come_first_among_equals_and_are_lost_in_no_slice(spark, collected):
     [question] = read_json(
         [

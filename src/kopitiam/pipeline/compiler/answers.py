@@ -20,6 +20,7 @@ from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import PartialPlan
 
 Stage = Callable[[DataFrame], DataFrame]
+_MOST_IN_MEMORY = 1_000  # groups of a rank; Spark keeps them for up to 128 combinations of keys at once
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class _Ranking:
     by: str
 
     def ranked(self, groups: DataFrame) -> DataFrame:
-        return self._by_window(groups) if self._has_text else self._by_aggregate(groups)
+        return self._by_window(groups) if self._needs_window else self._by_aggregate(groups)
 
     @property
     def _within(self) -> list[str]:
@@ -155,10 +156,12 @@ class _Ranking:
         return [column for column in self.plan.keys if column not in self._within]
 
     @property
-    def _has_text(self) -> bool:
-        """Texts have no negative, which the aggregate needs for its order."""
-        measures = {f"m{i}": each.expression for i, each in enumerate(self.plan.question.measures)}
-        return any(is_text(self.plan.keys[key]) for key in self._others) or is_text(measures[self.by])
+    def _needs_window(self) -> bool:
+        """Whether the aggregate cannot rank the groups. It keeps the first ones in memory, where a window
+        spills to disk: they must be few and short. It also negates keys for its order, as texts cannot be."""
+        carried = [self.plan.keys[key] for key in self._others]
+        carried += [measure.expression for measure in self.plan.question.measures]
+        return self.top > _MOST_IN_MEMORY or any(map(is_text, carried))
 
     def _by_window(self, groups: DataFrame) -> DataFrame:
         measure = f.col(self.by)

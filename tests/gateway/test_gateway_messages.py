@@ -148,14 +148,14 @@ def test_provisional_answers_say_how_much_they_cover_of_what_has_come_by_now(ser
     client, run = served.client, served.client.open_run()
 
     def covered(path: str) -> dict[str, int | None]:
-        said = client.http.get(f"/api/v1/runs/{run}/results/{path}", params={"provisional": True}).json()
+        said = client.http.get(f"/api/v1/runs/{run}/results{path}", params={"provisional": True}).json()
         coverage: dict[str, int | None] = said.get("summary", said)["coverage"]
         return coverage
 
     with answering(served.gateway, are_real=True) as asked:
         client.put(run)
         process(served, run)
-        paths = ("summary.json", "3.json", "charts")
+        paths = ("/summary.json", "/3.json", "")  # the last one is the index of the answers
         for path in paths:
             assert covered(path) == {"processed": 10, "durable": 10, "expected": None}
         client.put(run, 1)  # not processed yet

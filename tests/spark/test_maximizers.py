@@ -96,7 +96,7 @@ def test_many_or_long_groups_are_not_ranked_in_memory(spark, collected):
         "from": "transactions",
         "by": {"store_id": "store_id", "user_id": "user_id"},
         "measure": {"purchases": "count(*)", "last": "max(transaction_id)"},
-        "rank": {"by": "purchases", "within": ["store_id"]},
+        "rank": {"by": "purchases", "within": ["store_id"], "top": "@top"},
         "columns": ["store_id", "user_id", "purchases"],
     }
     short = definition | {"name": "short", "measure": {"purchases": "count(*)"}}

@@ -26,7 +26,7 @@ from benchmarks.suite import CACHE, generated_data
 
 CHECKOUT = Path(__file__).parents[1]
 KOPI = [sys.executable, "-m", "kopitiam"]
-WARM_UPS = 3  # as many as Java's compiler needs
+WARM_UPS = 8  # with three, Java's compiler was still at work for three rounds
 
 
 @dataclass(frozen=True)

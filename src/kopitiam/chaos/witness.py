@@ -75,8 +75,9 @@ class Witness:
     def states(self, name: str) -> list[str]:
         return [node.state for node in self._lives[name]]
 
-    def pids(self, name: str) -> set[int | None]:
-        return {node.pid for node in self._lives[name]}
+    def pids(self, name: str) -> set[int]:
+        """Of the processes that stood for the node; before its first heartbeat a new one is not known."""
+        return {node.pid for node in self._lives[name] if node.pid is not None}
 
     def leaders(self) -> list[str]:
         """In the order in which they came to lead."""

@@ -5,12 +5,13 @@ lock. Whatever the leader decides is written to the registry under its epoch fir
 superseded learns it there, before it has done anything.
 """
 
+import contextlib
 import logging
 import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import BusUnavailable, StaleEpoch, Unavailable
@@ -78,7 +79,8 @@ class Monitor:
         try:
             while not self._stopping.is_set():
                 self._turned_at = self._steady()
-                self._take(self._next())
+                for event in self._arrived():
+                    self._take(event)
                 self._tick()
         finally:
             self._resign()
@@ -106,11 +108,13 @@ class Monitor:
         if self._leadership is not None:
             self._leadership.liveness.on_revived(node, self._steady())
 
-    def _next(self) -> Message | Callable[[], None] | None:
-        try:
-            return self._inbox.get(timeout=_TICK_SECONDS)
-        except queue.Empty:
-            return None
+    def _arrived(self) -> Iterator[Message | Callable[[], None] | None]:
+        """Everything that waits: with a slow registry, one message a turn would fall behind the heartbeats.
+        What arrives meanwhile waits for the next turn, so that no flood keeps the monitor from deciding."""
+        with contextlib.suppress(queue.Empty):
+            yield self._inbox.get(timeout=_TICK_SECONDS)
+            for _ in range(self._inbox.qsize()):
+                yield self._inbox.get_nowait()
 
     def _take(self, event: Message | Callable[[], None] | None) -> None:
         match event:

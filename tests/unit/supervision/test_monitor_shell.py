@@ -366,6 +366,34 @@ def test_a_monitor_that_does_not_hear_itself_judges_nobody(world: World) -> None
     assert sorted(world.revived) == sorted(name for name in EVERYBODY if name != "monitor-3")
 
 
+class SlowRegistry:
+    """Every renewal of the leader's lease takes two seconds, in which those who live beat twice."""
+
+    def __init__(self, world: World, alive: tuple[str, ...]) -> None:
+        self._world = world
+        self._alive = alive
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.registry, name)
+
+    def renew(self, name: str, *lease: Any) -> bool:
+        for _ in range(2):
+            self._world.clock.now += 1
+            for node in self._alive:
+                self._world.beat(node)
+        self._world.bus.await_delivery()
+        return self._world.registry.renew(name, *lease)
+
+
+def test_a_leader_whose_registry_is_slow_does_not_fall_behind_the_heartbeats(world: World) -> None:
+    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
+    world.start("monitor-3", SlowRegistry(world, alive))
+    world.pass_time_until(world.leader, alive)
+    world.pass_time_until(lambda: world.revived, alive)
+    world.pass_time(2 * TIMEOUT, alive)
+    assert set(world.revived) == {"pipeline-1"}
+
+
 def test_after_it_was_deaf_a_leader_gives_everybody_a_full_timeout(world: World) -> None:
     world.start("monitor-3")
     world.pass_time_until(world.leader, EVERYBODY)

@@ -29,7 +29,7 @@ from services import (
     until,
 )
 
-from kopitiam.landing.layout import Home
+from kopitiam.contracts.layout import Home
 
 CHUNK_ROWS = 100
 

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.compare import ANSWER_FILES
 
-ENGINES = Path(__file__).parents[2] / "benchmarks" / "engines"
+from tools.benchmarks.compare import ANSWER_FILES
+
+ENGINES = Path(__file__).parents[2] / "tools" / "benchmarks" / "engines"
 KOPI = Path(sys.executable).with_name("kopi")
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.pipeline.class_archive import archive_path
-from kopitiam.pipeline.java import find_java
 from kopitiam.questions.catalog import builtin
+from kopitiam.spark.installation import archive_path
+from kopitiam.spark.java import find_java
 from kopitiam.synthetic import generate
 from oracle import plain_answers
 

@@ -15,7 +15,7 @@ from kopitiam.client.chunks import in_order, read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.landing.writer import encode
-from kopitiam.storage.files import replace_file
+from kopitiam.system.files import replace_file
 
 folder, landing = open_folder(Path(sys.argv[1]), QuestionSet.of_catalog().tables), Path(sys.argv[2])
 

@@ -22,8 +22,8 @@ from services import (
     until,
 )
 
-from kopitiam.contracts.crash_points import POINTS
 from kopitiam.pipeline.compaction import FAN_IN
+from kopitiam.system.crash_points import POINTS
 from kopitiam.verification import verify
 
 # As a run passes them. The others are of gateways and monitors, and killed there.

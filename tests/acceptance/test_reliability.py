@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tools.reliability.faults import FAULTS, run_fault
 from tools.reliability.measurements import Verdict
 from tools.reliability.scenes import Session

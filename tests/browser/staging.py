@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog_tables import TABLES
+from kopitiam.contracts.layout import Home
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState, new_run_id
-from kopitiam.landing.layout import Home
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Registry
 from kopitiam.registry.registry import connect_registry

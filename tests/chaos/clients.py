@@ -12,7 +12,6 @@ from pathlib import Path
 from fleets import PATIENCE_SECONDS, Fleet
 
 from catalog_tables import TABLES
-from kopitiam.chaos.clients import Crowd, Folder, SubmittingClient
 from kopitiam.client.calls import Calls
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.client import RunHandle
@@ -22,6 +21,7 @@ from kopitiam.contracts.api import End, OpenRun
 from kopitiam.contracts.tables import Rejected
 from kopitiam.landing.writer import encode
 from kopitiam.verification import verify
+from kopitiam_chaos.clients import Crowd, Folder, SubmittingClient
 
 _CHUNK_ROWS = 100
 _PAUSE_SECONDS = 0.3

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, adopting
 
-from kopitiam.chaos.witness import Witness
 from kopitiam.synthetic import generate
+from kopitiam_chaos.witness import Witness
 from rabbitmq_server import ensure_installed
 
 SERVICES = ("postgresql", "rabbitmq")

@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 
 from kopitiam.bus.private_broker import free_port
-from kopitiam.chaos.victims import Loss, Victims
 from kopitiam.client.client import Client
 from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.errors import KopitiamError, Unavailable
@@ -29,6 +28,7 @@ from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.nodes import open_fleet
 from kopitiam.fleet.services import service_settings
 from kopitiam.registry.registry import Registry, connect_registry
+from kopitiam_chaos.victims import Loss, Victims
 from processes import hear_interrupts
 
 KOPI = Path(sys.executable).with_name("kopi")

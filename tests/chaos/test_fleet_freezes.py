@@ -16,8 +16,8 @@ import pytest
 from clients import submitting, trickling
 from fleets import Fleet
 
-from kopitiam.chaos.victims import Loss
-from kopitiam.chaos.witness import Witness
+from kopitiam_chaos.victims import Loss
+from kopitiam_chaos.witness import Witness
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 BUSY_SECONDS = 60 if IS_FULL else 20

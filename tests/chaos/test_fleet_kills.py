@@ -13,10 +13,10 @@ import psutil
 from clients import check_answers, submitting, trickling
 from fleets import BEAT_SECONDS, TIMEOUT_SECONDS, Fleet
 
-from kopitiam.chaos.victims import Loss
-from kopitiam.chaos.witness import Witness
 from kopitiam.client.client import Client
-from kopitiam.landing.ownership import owned
+from kopitiam.runtime.home import owned
+from kopitiam_chaos.victims import Loss
+from kopitiam_chaos.witness import Witness
 from trees import paths_below
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))

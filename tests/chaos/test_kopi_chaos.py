@@ -12,9 +12,9 @@ import pytest
 from fleets import TIMEOUT_SECONDS, Fleet, adopting
 
 from kopitiam.bus.private_broker import free_port
-from kopitiam.chaos.plan import Pace, groups_of, plan
 from kopitiam.contracts.config import load_settings
 from kopitiam.fleet.families import condition
+from kopitiam_chaos.plan import Pace, groups_of, plan
 from rabbitmq_server import ensure_installed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"

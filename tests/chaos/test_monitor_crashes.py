@@ -10,7 +10,7 @@ from fleets import Fleet
 from monitor_crashes import COORDINATOR_POINTS, TAKEOVER_POINTS, Act, all_acts, play, sampled_acts
 
 from kopitiam import supervision
-from kopitiam.chaos.witness import Witness
+from kopitiam_chaos.witness import Witness
 
 SEED = 3
 ACTS = all_acts() if os.environ.get("KOPI_TEST_FULL") else sampled_acts(SEED, 1)

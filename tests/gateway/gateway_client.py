@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV, PARQUET
+from kopitiam.contracts.layout import Home
 from kopitiam.contracts.tables import Kind
-from kopitiam.landing.layout import Home
 from kopitiam.landing.writer import encode
 from trees import files_below
 from waiting import eventually  # noqa: F401 - the tests take it from here

@@ -11,8 +11,8 @@ import pytest
 from gateway_client import eventually, parquet_of, rows_of
 
 from kopitiam.contracts.api import CSV
-from kopitiam.contracts.crash_points import POINTS
 from kopitiam.landing.chunks import chunk_key
+from kopitiam.system.crash_points import POINTS
 
 CHUNK_POINTS = [point for point in POINTS if point.startswith("chunk.")]
 MATRIX = [(point, nth) for nth in (2, 1) for point in CHUNK_POINTS]

@@ -12,6 +12,7 @@ from standin_pipeline import answering
 
 from kopitiam.contracts.api import ATTEMPT_HEADER
 from kopitiam.contracts.batches import Batch, Processed, StageRows
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.messages import (
     END_TOPICS,
     HEARTBEAT_TOPIC,
@@ -24,7 +25,6 @@ from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import RunState
 from kopitiam.gateway import provisional
 from kopitiam.gateway.routes import runs
-from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline.reporting import report_answers
 from kopitiam.questions.question_set import QuestionSet
 

@@ -14,9 +14,9 @@ from gateways import Served, served
 
 from kopitiam.contracts.api import CSV
 from kopitiam.contracts.config import StorageSection
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import RunState, new_run_id
 from kopitiam.gateway.janitor import sweep, tidy
-from kopitiam.landing.layout import KEYS
 from kopitiam.questions.catalog import builtin
 from kopitiam.registry import Fence
 from kopitiam.results.forms import SUMMARY_FILE, form_name

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from catalog_tables import TABLES
-from kopitiam.pipeline.session import SparkOptions, spark_session
 from kopitiam.pipeline.tables import spark_schema
+from kopitiam.spark.session import SparkOptions, spark_session
 
 Multiset = Counter[tuple[Any, ...]]
 _CONF = {

@@ -18,10 +18,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.layout import KEYS, Home
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import Table
-from kopitiam.landing.layout import KEYS, Home
 from kopitiam.landing.writer import encode
 from kopitiam.pipeline import batches, compaction, finalize, stream
 from kopitiam.pipeline.batches import BatchWork

@@ -11,9 +11,9 @@ from pipelines import Pipeline, answers_in
 
 from full_disk import fill, mounted
 from kopitiam.contracts.errors import StaleEpoch, Unavailable
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
-from kopitiam.landing.layout import KEYS
 from kopitiam.storage.local import LocalStorage
 
 CHUNKS = cut(sales(seed=5), rows_a_chunk=20)

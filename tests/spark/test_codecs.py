@@ -20,11 +20,11 @@ from pyspark.sql import functions as f
 from catalog_tables import TABLES
 from forged_footers import Change, Field, Struct, forged, row_groups, without_column_orders, written_by
 from kopitiam.contracts.api import PARQUET
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Kind, Table
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.gateway.parquet_format import CODECS, ENCODINGS
-from kopitiam.landing.layout import KEYS
 from kopitiam.landing.writer import encode
 from kopitiam.pipeline.compiler.partials import PartialLayout
 from kopitiam.pipeline.partials import kind_of

@@ -10,9 +10,8 @@ from chunked_sales import Chunk
 from pipelines import LOG_ROW
 from pyspark import cloudpickle
 
-from kopitiam.contracts.batches import Batch
+from kopitiam.contracts.batches import EXPRESS_CHUNKS, Batch, slow_lane
 from kopitiam.contracts.errors import ForeignCheckpoint
-from kopitiam.contracts.lanes import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.pipeline.source import (
     BESIDE_CHUNKS,

@@ -10,8 +10,8 @@ from pyarrow import fs
 
 from kopitiam.contracts.config import Settings, StorageSection
 from kopitiam.contracts.errors import ConfigError, Unavailable
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import RunState, new_run_id
-from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline.hadoop import show_storage
 from kopitiam.storage.arrow import ArrowStorage
 from kopitiam.storage.open import open_storage

@@ -2,7 +2,7 @@
 
 import threading
 
-from kopitiam.working import Pulse
+from kopitiam.system.health import Pulse
 
 BOUND = 20.0
 

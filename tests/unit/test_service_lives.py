@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kopitiam import service
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import EngineDied, RegistryUnavailable, StreamStuck
-from kopitiam.contracts.health import Health
 from kopitiam.registry import Registry, open_registry
-from kopitiam.service import PIPELINE, _Pipeline
+from kopitiam.runtime import serve
+from kopitiam.runtime.serve import PIPELINE, _Pipeline
+from kopitiam.system.health import Health
 
 SOON_SECONDS = 20
 
@@ -82,9 +82,9 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "Worker", Life)
-    monkeypatch.setattr(service, "_MOST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(service, "_WAITING_SECONDS", 0.01)
+    monkeypatch.setattr(serve, "Worker", Life)
+    monkeypatch.setattr(serve, "_MOST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(serve, "_WAITING_SECONDS", 0.01)
     Life.troubles, Life.lives = [], []
 
 

@@ -7,12 +7,12 @@ import psutil
 import pytest
 
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.worker_processes import Deadly, WorkerProcesses
+from kopitiam.system.worker_processes import Deadly, WorkerProcesses
 from waiting import eventually
 
 SERVE = """
 import os, resource, time
-from kopitiam.worker_processes import serve_orders
+from kopitiam.system.worker_processes import serve_orders
 
 def handle(order):
     print("said by a library")

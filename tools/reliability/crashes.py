@@ -13,8 +13,8 @@ from sales import FEW, FolderClient, Sales, answers_in
 from services import CHUNKS_PER_BATCH, Service
 
 from kopitiam.contracts.api import CSV
-from kopitiam.contracts.crash_points import POINTS
 from kopitiam.pipeline.compaction import FAN_IN
+from kopitiam.system.crash_points import POINTS
 from tools.reliability.measurements import Measurement, at_most, none_of
 from tools.reliability.scenes import (
     CHUNK_ROWS,

@@ -18,7 +18,7 @@ from services import SHARDS, Service
 
 from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV
-from kopitiam.landing.layout import Home
+from kopitiam.contracts.layout import Home
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.recorded_syncs import Disk
 from tools.reliability.scenes import CHUNK_ROWS, Account, Session, fetch, serving

@@ -38,13 +38,13 @@ def adopt(
     """
     from kopitiam.contracts.runs import is_run_id
     from kopitiam.fleet.services import service_settings
-    from kopitiam.landing.ownership import owned
-    from kopitiam.landing.privacy import keep_private
     from kopitiam.landing.recognition import Premises
     from kopitiam.landing.tidying import runs_at_rest
     from kopitiam.registry.engine import SQLITE_FILE
     from kopitiam.registry.registry import Registry, open_registry
+    from kopitiam.runtime.home import owned
     from kopitiam.storage.open import open_storage
+    from kopitiam.system.files import keep_private
 
     def is_known(registry: Registry, run: str) -> bool:
         try:

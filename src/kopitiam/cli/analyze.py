@@ -65,9 +65,9 @@ def analyze(
     if out is not None:
         require_writable(out)
 
-    from kopitiam.cli.privately import private_client
     from kopitiam.cli.progress import AnalysisProgress
-    from kopitiam.pipeline.session import SparkOptions
+    from kopitiam.runtime.analyze import private_client
+    from kopitiam.spark.session import SparkOptions
 
     with AnalysisProgress(found.total_bytes) as progress:
         check_structure(found, progress.on_checked)

@@ -22,8 +22,8 @@ from kopitiam.cli.signals import Terminated, raise_on_signals
 from kopitiam.cli.submit import submit
 from kopitiam.cli.verify import verify
 from kopitiam.cli.warm import warm
-from kopitiam.contracts.crash_points import armed_point
 from kopitiam.contracts.errors import KopitiamError
+from kopitiam.system.crash_points import armed_point
 
 app = typer.Typer(
     name="kopi",

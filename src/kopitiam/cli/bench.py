@@ -71,9 +71,9 @@ def bench(
 
 
 def _benchmarks() -> "tuple[ModuleType, ModuleType, ModuleType]":
-    if not (_CHECKOUT / "benchmarks").is_dir():
+    if not (_CHECKOUT / "tools" / "benchmarks").is_dir():
         raise ConfigError("kopi bench needs a source checkout: the benchmarks are not part of the package")
     sys.path.insert(0, str(_CHECKOUT))
-    from benchmarks import measure, report, suite
+    from tools.benchmarks import measure, report, suite
 
     return suite, report, measure

@@ -14,11 +14,11 @@ from kopitiam.cli.options import Config, Json
 from kopitiam.contracts.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
-    from kopitiam.chaos.accounts import RunOutcome
-    from kopitiam.chaos.chaos import Listeners
-    from kopitiam.chaos.ordeals import Ordeal
-    from kopitiam.chaos.summary import Spread, Summary
     from kopitiam.fleet.nodes import Fleet
+    from kopitiam_chaos.accounts import RunOutcome
+    from kopitiam_chaos.chaos import Listeners
+    from kopitiam_chaos.ordeals import Ordeal
+    from kopitiam_chaos.summary import Spread, Summary
 
 _WIDTH_OF_FILES = 120
 
@@ -59,8 +59,8 @@ def chaos(
 
       kopi chaos --config fleet.toml --kills 6 --freeze --targets pipeline,leader --json
     """
-    from kopitiam.chaos.chaos import Wanted, unleash
     from kopitiam.fleet.nodes import open_fleet
+    from kopitiam_chaos.chaos import Wanted, unleash
 
     fleet = open_fleet(config)
     wanted = Wanted(seed, kills, freeze, _groups(fleet, targets), clients, scale, patience)
@@ -75,7 +75,7 @@ def chaos(
 
 
 def _groups(fleet: "Fleet", targets: str | None) -> dict[str, tuple[str, ...]]:
-    from kopitiam.chaos.plan import chosen, groups_of
+    from kopitiam_chaos.plan import chosen, groups_of
 
     kinds = fleet.settings.nodes.kinds
     if not fleet.settings.nodes.monitors:
@@ -88,7 +88,7 @@ def _groups(fleet: "Fleet", targets: str | None) -> dict[str, tuple[str, ...]]:
 
 @contextlib.contextmanager
 def _progress(kills: int) -> "Iterator[Listeners]":
-    from kopitiam.chaos.chaos import Listeners
+    from kopitiam_chaos.chaos import Listeners
 
     console = Console(stderr=True)
     columns = (

@@ -12,9 +12,9 @@ import typer
 from kopitiam.cli.logs import set_up_logs
 from kopitiam.cli.options import Config, Insecure, LogJson
 from kopitiam.cli.signals import Terminated
+from kopitiam.contracts.batches import MOST_SHARDS
 from kopitiam.contracts.config import Settings, load_settings
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.contracts.lanes import MOST_SHARDS
 
 Name = Annotated[str, typer.Option("--name", metavar="N", help="The node's name in \\[nodes].")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
@@ -36,7 +36,7 @@ def gateway(
     with contextlib.suppress(Terminated):
         settings = _settings(config, name, verbose, log_json).changed(insecure=insecure)
         settings.gateway.require_guarded()
-        from kopitiam.fleet_nodes import member, run_gateway
+        from kopitiam.runtime.node import member, run_gateway
 
         with member(_listening(settings, name), name, "gateway") as node:
             run_gateway(node)
@@ -65,9 +65,9 @@ def pipeline(
     with contextlib.suppress(Terminated):
         settings = _settings(config, name, verbose, log_json)
         wanted = _shards(settings, name, shards)
-        from kopitiam.fleet_nodes import member, own_scratch, run_pipeline, take_cores_over
-        from kopitiam.pipeline.executors import is_cluster
-        from kopitiam.pipeline.session import SparkOptions, spark_engine
+        from kopitiam.runtime.node import member, own_scratch, run_pipeline, take_cores_over
+        from kopitiam.spark.executors import is_cluster
+        from kopitiam.spark.session import SparkOptions, spark_engine
 
         spark = settings.spark
         options = SparkOptions(
@@ -94,7 +94,7 @@ def monitor(
     """
     with contextlib.suppress(Terminated):
         settings = _settings(config, name, verbose, log_json)
-        from kopitiam.fleet_nodes import member, run_monitor
+        from kopitiam.runtime.node import member, run_monitor
 
         with member(settings, name, "monitor") as node:
             run_monitor(node, config.absolute() if config else None)
@@ -103,7 +103,7 @@ def monitor(
 def _settings(config: Path | None, name: str, verbose: bool, log_json: bool) -> Settings:
     set_up_logs(name, is_verbose=verbose, as_json=log_json)
     from kopitiam.fleet.services import service_settings
-    from kopitiam.landing.privacy import keep_private
+    from kopitiam.system.files import keep_private
 
     settings = load_settings(config)
     keep_private(settings.home, settings.umask)

@@ -51,12 +51,11 @@ def serve(
         settings = load_settings(config).changed(home=home, host=host, port=port, insecure=insecure)
         settings.gateway.require_guarded()
         set_up_logs("serve", is_verbose=verbose, as_json=log_json)
-        from kopitiam.fleet.logs import small_logs
-        from kopitiam.landing.kept_logs import KeptLogs
-        from kopitiam.landing.ownership import owned
-        from kopitiam.landing.privacy import keep_private
-        from kopitiam.pipeline.session import SparkOptions, spark_engine
-        from kopitiam.service import service
+        from kopitiam.runtime.home import owned
+        from kopitiam.runtime.serve import service
+        from kopitiam.spark.session import SparkOptions, spark_engine
+        from kopitiam.system.files import keep_private
+        from kopitiam.system.logs import KeptLogs, small_logs
 
         keep_private(settings.home, settings.umask)
         options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=verbose)

@@ -18,11 +18,10 @@ def warm(config: Config = None, as_json: Json = False) -> None:
     Runs one small analysis. Do it once for each installation; `make setup` does it for you.
     """
     settings = load_settings(config)
-    from kopitiam.cli.privately import private_client
-    from kopitiam.pipeline.class_archive import archive_path, record_option
-    from kopitiam.pipeline.java import find_java
-    from kopitiam.pipeline.session import SparkOptions
-    from kopitiam.pipeline.spark_home import make_spark_home
+    from kopitiam.runtime.analyze import private_client
+    from kopitiam.spark.installation import archive_path, make_spark_home, record_option
+    from kopitiam.spark.java import find_java
+    from kopitiam.spark.session import SparkOptions
     from kopitiam.synthetic import generate
 
     java = find_java()

@@ -27,7 +27,7 @@ from kopitiam.contracts.api import End, RunStatus
 from kopitiam.contracts.errors import BadRows, InputError, KopitiamError, RunOver, ServiceError, TableSealed
 from kopitiam.contracts.runs import RunState, Span
 from kopitiam.contracts.tables import CHUNK_ROWS, Rejected
-from kopitiam.landing.quarantine import Quarantine
+from kopitiam.landing.rejected import Quarantine
 from kopitiam.landing.writer import encode
 
 _ROUNDS = 3  # of sending what END finds missing

@@ -2,11 +2,9 @@
 No I/O.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-
-from kopitiam.contracts.lanes import shard_of
 
 
 @dataclass(frozen=True)
@@ -70,3 +68,49 @@ class Committed:
 
     outcome: Literal["committed", "repeated"]
     ignored: frozenset[str] = field(default_factory=frozenset)
+
+
+Step = Literal["batch", "final", "provisional"]
+
+MOST_ATTEMPTS = 3
+_STEPS: dict[Step, str] = {
+    "batch": "a batch of it",
+    "final": "the final step",
+    "provisional": "the provisional step",
+}
+_WITHOUT_A_WORD = "the pipeline's process ended without a word"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One that has begun and not ended well; without a reason, its process ended before it could tell one."""
+
+    attempt: str
+    reason: str | None = None
+
+
+def verdict(step: Step, attempts: Sequence[Attempt]) -> str | None:
+    """Why there is no further attempt; None if there may be one."""
+    if len(attempts) < MOST_ATTEMPTS:
+        return None
+    times = {3: "three times"}.get(len(attempts), f"{len(attempts)} times")
+    last = attempts[-1].reason or _WITHOUT_A_WORD
+    return f"{_STEPS[step]} was tried {times} and ended badly each time; the last time {last}"
+
+
+MOST_SHARDS = 1024
+EXPRESS_CHUNKS = 32  # of each table of a run: some four million rows
+
+
+def lane_of(number: int, shards: int) -> int:
+    """Where the chunk of that number goes in a run of so many shards."""
+    shard = number % shards
+    return shard if number < EXPRESS_CHUNKS else slow_lane(shard)
+
+
+def slow_lane(shard: int) -> int:
+    return MOST_SHARDS + shard
+
+
+def shard_of(lane: int) -> int:
+    return lane % MOST_SHARDS

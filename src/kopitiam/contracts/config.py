@@ -24,8 +24,8 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from kopitiam.contracts.batches import MOST_SHARDS
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.contracts.lanes import MOST_SHARDS
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.parameters import Parameters
 

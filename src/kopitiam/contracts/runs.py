@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kopitiam.contracts.lanes import shard_of
+from kopitiam.contracts.batches import shard_of
 
 RUN_ID = re.compile(r"[a-z0-9]{16,32}")
 

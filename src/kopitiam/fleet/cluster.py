@@ -15,10 +15,10 @@ from kopitiam.fleet.services import in_order, service_settings, services_of
 from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
 from kopitiam.fleet.soundness import require_cores_for, require_runs_served, require_sound
 from kopitiam.fleet.status import NodeStatus, fleet_status
-from kopitiam.landing.privacy import keep_private
 from kopitiam.landing.recognition import Premises
 from kopitiam.registry.registry import open_registry
 from kopitiam.storage.open import open_storage
+from kopitiam.system.files import keep_private
 
 PATIENCE_SECONDS = 120.0
 OnStep = Callable[[str, int, int], None]  # what is waited for, steps done, steps in all

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.landing.layout import Home
+from kopitiam.contracts.layout import Home
 
 
 @dataclass(frozen=True)

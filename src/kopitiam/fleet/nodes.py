@@ -11,7 +11,7 @@ from kopitiam.fleet.processes import Launched, launch, stop
 from kopitiam.fleet.programs import node_program
 from kopitiam.fleet.records import read_record, recorded_names
 from kopitiam.fleet.services import find_service
-from kopitiam.landing.privacy import keep_private
+from kopitiam.system.files import keep_private
 
 FIRST_MOMENTS = 4.0  # what is wrong with a setting or a port shows by then
 

@@ -15,9 +15,9 @@ from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.fleet.families import Family, ask_to_end, carrying, condition, end_at_once, is_alive
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.locks import locked
-from kopitiam.fleet.logs import last_words, rotate
 from kopitiam.fleet.records import read_record, write_record
+from kopitiam.system.files import locked
+from kopitiam.system.logs import last_words, rotate
 
 MARK = "KOPI_FLEET_NODE"
 STOP_SECONDS = 12.0  # a node promises to leave within ten

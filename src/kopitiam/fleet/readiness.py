@@ -12,10 +12,10 @@ import httpx
 from kopitiam.contracts.errors import ServiceError, Unavailable
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.logs import last_words
 from kopitiam.fleet.processes import Launched
 from kopitiam.fleet.records import read_record
 from kopitiam.registry.port import RegistryPort
+from kopitiam.system.logs import last_words
 
 _LOOK_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0

@@ -4,11 +4,11 @@ reconciliation. No client waits for the bus: a thread of the gateway's own sends
 
 import logging
 
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunNotFound, Unavailable
 from kopitiam.contracts.messages import ForceEnd, TableEnd, end_topic
 from kopitiam.gateway.context import Gateway
 from kopitiam.landing.tidying import remove_run
+from kopitiam.system.crash_points import crash_point
 
 _log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.provisional import provisional_attempt
-from kopitiam.landing.layout import KEYS
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.forms import SUMMARY_FILE
 from kopitiam.results.reading import MAX_REJECTED_FIELD, AnswerFiles

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
-from kopitiam.contracts.health import Health
+from kopitiam.contracts.layout import Home
 from kopitiam.gateway import problems
 from kopitiam.gateway.access import Access
 from kopitiam.gateway.admission import Admission, Door
@@ -26,10 +26,10 @@ from kopitiam.gateway.rates import Rates
 from kopitiam.gateway.readiness import Readiness, default_checks
 from kopitiam.gateway.routes import about, chunks, fleet, pages, questions, results, rows, runs
 from kopitiam.gateway.sound_answers import SoundAnswers
-from kopitiam.landing.layout import Home
 from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.storage.files import make_folder
 from kopitiam.storage.open import open_storage
+from kopitiam.system.files import make_folder
+from kopitiam.system.health import Health
 
 _EXAMINERS = max(2, os.cpu_count() or 1)
 

@@ -16,7 +16,7 @@ from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
-from kopitiam.contracts.health import Health
+from kopitiam.contracts.layout import Home
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.contracts.tables import Table
 from kopitiam.gateway.access import ANYBODY, Access, Caller
@@ -31,11 +31,11 @@ from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.rates import Rates
 from kopitiam.gateway.readiness import Readiness
 from kopitiam.gateway.sound_answers import SoundAnswers
-from kopitiam.landing.layout import Home
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import StoragePort
+from kopitiam.system.health import Health
 
 _RENEW_BELOW = 0.8  # of a lease: no write for every single call
 _MOST_RENEWALS = 10_000  # runs; one that is forgotten is renewed once more

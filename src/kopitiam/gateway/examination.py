@@ -24,7 +24,7 @@ from kopitiam.gateway.troubles import storage_trouble
 from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.cells import is_text_too_long
 from kopitiam.intake.normal_form import NormalForm
-from kopitiam.landing.quarantine import Quarantine
+from kopitiam.landing.rejected import Quarantine
 from kopitiam.landing.writer import encode
 from kopitiam.questions.layout import LAYOUT
 

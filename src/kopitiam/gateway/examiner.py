@@ -3,7 +3,7 @@
 import os
 import resource
 
-from kopitiam.worker_processes import Message, serve_orders
+from kopitiam.system.worker_processes import Message, serve_orders
 
 MEMORY_BYTES = 512 << 20
 SECONDS = 30  # for one body

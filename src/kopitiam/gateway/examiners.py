@@ -4,7 +4,7 @@ import sys
 from dataclasses import asdict
 
 from kopitiam.gateway.examination import Finding, Order
-from kopitiam.worker_processes import Deadly, WorkerProcesses
+from kopitiam.system.worker_processes import Deadly, WorkerProcesses
 
 COMMAND = (sys.executable, "-m", "kopitiam.gateway.examiner")
 _DEADLY = Finding(refusal="it crashes the reader, or takes it more memory or time than a chunk may")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kopitiam.contracts.api import CSV, StoredChunk
 from kopitiam.contracts.config import GatewaySection
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunError, RunOver, Unavailable
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, Run
 from kopitiam.contracts.tables import Table
 from kopitiam.gateway.bodies import Body
@@ -19,9 +19,9 @@ from kopitiam.gateway.examiners import Examiners
 from kopitiam.gateway.metrics import Metrics
 from kopitiam.gateway.problems import Refusal
 from kopitiam.landing.chunks import bad_rows, chunk_key, file_digest, named, rejected_key
-from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Registered, RegistryPort
 from kopitiam.storage.port import AlreadyWritten, Key, StoragePort
+from kopitiam.system.crash_points import crash_point
 
 _log = logging.getLogger(__name__)
 

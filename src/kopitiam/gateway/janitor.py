@@ -6,9 +6,9 @@ import threading
 import time
 
 from kopitiam.contracts.errors import KopitiamError, RunNotFound
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import Run, RunState, is_run_id
 from kopitiam.gateway.context import Gateway
-from kopitiam.landing.layout import KEYS
 from kopitiam.landing.recognition import Premises
 from kopitiam.landing.tidying import remove_material, remove_run, runs_at_rest
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
+from kopitiam.landing.rejected import COLUMNS as REJECTED_COLUMNS
 from kopitiam.results.answers import rows_of_any_texts
 from kopitiam.results.reading import MAX_REJECTED_FIELD
 from kopitiam.results.text import plain_text, shorten

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, LogEntry
-from kopitiam.landing.layout import KEYS
 from kopitiam.storage.port import Key, StoragePort, own_name
 
 

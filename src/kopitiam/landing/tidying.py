@@ -3,7 +3,7 @@
 import logging
 
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.landing.layout import KEYS
+from kopitiam.contracts.layout import KEYS
 from kopitiam.storage.port import Key, StoragePort
 
 # Below a batch: written; by a task that is done, of a job that is not; by a task that is not.

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.stages import RowFlow
-from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.compiler.answers import (
     AnswerPlan,
@@ -27,7 +27,6 @@ from kopitiam.pipeline.compiler.answers import (
     unknown_ids,
 )
 from kopitiam.pipeline.counting import count_rows
-from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, jobs_of
 from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.sizes import BROADCAST_ROWS, TableSize, can_be_collected
 from kopitiam.pipeline.stopwatch import Stopwatch
@@ -37,6 +36,7 @@ from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import SERVER_RESULTS
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import AnswerSet, ComputedAnswer, distinct
+from kopitiam.spark.failures import SPARK_FAILED, failure_of, jobs_of
 from kopitiam.storage.port import Key, StoragePort
 
 T = TypeVar("T")

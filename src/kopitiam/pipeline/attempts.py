@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kopitiam.contracts.attempts import Step, verdict
+from kopitiam.contracts.batches import Step, verdict
 from kopitiam.contracts.errors import (
     AlreadyPublished,
     IllegalTransition,

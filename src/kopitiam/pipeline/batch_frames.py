@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import LogEntry, Run
 from kopitiam.landing.chunks import Inspection
-from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline.compiler.bounds import Interval, rows_meeting
 from kopitiam.pipeline.compiler.partials import RUN, SHARD, counts_of, partial_of
 from kopitiam.pipeline.compiler.widths import needs_wide

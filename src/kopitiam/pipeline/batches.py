@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.batches import Batch, Partial, Processed, StageRows
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     IllegalTransition,
     PartialsDiffer,
@@ -24,22 +23,23 @@ from kopitiam.contracts.errors import (
     RunOver,
     Unavailable,
 )
-from kopitiam.contracts.health import Health
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
 from kopitiam.landing.chunks import Inspection, chunk_key, inspect
-from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.attempts import Attempts, Gate
 from kopitiam.pipeline.batch_frames import Share, counts_of_chunk, frames
 from kopitiam.pipeline.counting import count_rows, described, written_rows
-from kopitiam.pipeline.failures import SPARK_FAILED, failure_of, is_stopped, jobs_of
 from kopitiam.pipeline.source import Descriptors
 from kopitiam.pipeline.stage_counts import BatchCounts
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.spark.failures import SPARK_FAILED, failure_of, is_stopped, jobs_of
 from kopitiam.storage.port import Key, StoragePort
+from kopitiam.system.crash_points import crash_point
+from kopitiam.system.health import Health
 
 _FOOTERS_AT_ONCE = 8
 Written = tuple[list[Partial], list[StageRows]]

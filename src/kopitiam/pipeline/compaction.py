@@ -11,17 +11,17 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from kopitiam.contracts.batches import Partial
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import PartialsDiffer
-from kopitiam.landing.layout import KEYS
+from kopitiam.contracts.layout import KEYS
 from kopitiam.landing.tidying import remove_partial
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compiler.partials import merged
 from kopitiam.pipeline.counting import count_rows, described, files_of, written_rows
-from kopitiam.pipeline.failures import SPARK_FAILED, jobs_of
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.spark.failures import SPARK_FAILED, jobs_of
+from kopitiam.system.crash_points import crash_point
 
 FAN_IN = 8
 _log = logging.getLogger(__name__)

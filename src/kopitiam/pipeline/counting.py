@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.errors import PartialsDiffer
-from kopitiam.landing.layout import KEYS
+from kopitiam.contracts.layout import KEYS
 from kopitiam.storage.port import Key, StoragePort
 
 _FOOTERS_AT_ONCE = 8

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kopitiam.contracts.attempts import Step
-from kopitiam.contracts.batches import Partial
-from kopitiam.contracts.crash_points import crash_point
+from kopitiam.contracts.batches import Partial, Step
 from kopitiam.contracts.errors import (
     AlreadyPublished,
     IllegalTransition,
@@ -27,9 +25,9 @@ from kopitiam.contracts.errors import (
     StaleEpoch,
     Unavailable,
 )
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, Run
 from kopitiam.landing.chunks import chunk_key, file_digest, inspect
-from kopitiam.landing.layout import KEYS
 from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
 from kopitiam.pipeline.batches import BatchWork
@@ -43,6 +41,7 @@ from kopitiam.results.fingerprint import fingerprint
 from kopitiam.results.forms import write_forms
 from kopitiam.results.summary import Coverage, RowCount, Summary
 from kopitiam.storage.port import Key
+from kopitiam.system.crash_points import crash_point
 
 _NOT_WANTED = (RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
 _log = logging.getLogger(__name__)

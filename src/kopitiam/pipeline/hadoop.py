@@ -7,7 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.pipeline.failures import why
+from kopitiam.spark.failures import why
 from kopitiam.storage.port import Key, StoragePort
 
 

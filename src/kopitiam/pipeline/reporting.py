@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunFailed, RunNotFound, Unavailable
 from kopitiam.contracts.messages import WorkerEnd, WorkerStats, progress_topic
 from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
 from kopitiam.questions.plans import SERVER_RESULTS
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.port import RegistryPort
+from kopitiam.system.crash_points import crash_point
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from kopitiam.contracts.batches import slow_lane
 from kopitiam.contracts.errors import ForeignCheckpoint
-from kopitiam.contracts.lanes import slow_lane
 from kopitiam.contracts.runs import LogEntry
 
 if TYPE_CHECKING:

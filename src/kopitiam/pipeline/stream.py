@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kopitiam.contracts.batches import Batch
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     EngineDied,
     ForeignCheckpoint,
@@ -30,14 +29,15 @@ from kopitiam.contracts.errors import (
     StreamStuck,
     Unavailable,
 )
-from kopitiam.landing.layout import KEYS
+from kopitiam.contracts.layout import KEYS
 from kopitiam.landing.tidying import PARTIALS_OF_RUNS, let_go
 from kopitiam.pipeline.batches import BatchWork
-from kopitiam.pipeline.failures import is_stopped, told
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
 from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.registry.port import RegistryPort
+from kopitiam.spark.failures import is_stopped, told
 from kopitiam.storage.port import Key
+from kopitiam.system.crash_points import crash_point
 
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0

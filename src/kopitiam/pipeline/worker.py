@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.batches import Batch
 from kopitiam.contracts.errors import EngineDied, KopitiamError, RunNotFound, StaleEpoch, Unavailable
-from kopitiam.contracts.health import Health
 from kopitiam.contracts.messages import (
     END_TOPICS,
     FINAL_QUEUE,
@@ -36,15 +35,15 @@ from kopitiam.landing.tidying import let_go
 from kopitiam.pipeline.attempts import DIED, Attempts
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
-from kopitiam.pipeline.failures import answer, tag_of, told
 from kopitiam.pipeline.finalize import Finalizer
 from kopitiam.pipeline.hadoop import show_storage
 from kopitiam.pipeline.reporting import Reports
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.stream import Stream
 from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.spark.failures import answer, tag_of, told
 from kopitiam.storage.port import StoragePort
-from kopitiam.working import Pulse
+from kopitiam.system.health import Health, Pulse
 
 _AT_ONCE = 2  # final steps; a small run need not wait for a large one
 _FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life

@@ -1,7 +1,8 @@
 """What the columns of a question cost on the wire.
 
 Bytes for each row, as clients encode a full chunk of synthetic sales at full size; printed by
-`python -m benchmarks.column_bytes`. Other data costs more or less: these figures tell which columns are dear.
+`python -m tools.benchmarks.column_bytes`. Other data costs more or less: these figures tell which columns are
+dear.
 """
 
 from kopitiam.questions.definitions import Question

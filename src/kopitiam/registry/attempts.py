@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, true, update
 
-from kopitiam.contracts.attempts import Attempt, Step
+from kopitiam.contracts.batches import Attempt, Step
 from kopitiam.registry.runs import locked_states
 from kopitiam.registry.schema import attempts
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 
 from sqlalchemy import Connection, func, select, text
 
+from kopitiam.contracts.batches import lane_of
 from kopitiam.contracts.errors import RunOver, TableSealed
-from kopitiam.contracts.lanes import lane_of
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, Span
 from kopitiam.registry.records import Registered
 from kopitiam.registry.runs import get_run, locked

@@ -9,9 +9,8 @@ have been made: ask again, since every change is idempotent or refused the secon
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from kopitiam.contracts.attempts import Attempt, Step
 from kopitiam.contracts.barriers import Snapshot
-from kopitiam.contracts.batches import Batch, Committed, Partial
+from kopitiam.contracts.batches import Attempt, Batch, Committed, Partial, Step
 from kopitiam.contracts.identity import Identity
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, TableState

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from kopitiam.contracts.attempts import Attempt, Step
 from kopitiam.contracts.barriers import Snapshot
-from kopitiam.contracts.batches import Batch, Committed, Partial
+from kopitiam.contracts.batches import Attempt, Batch, Committed, Partial, Step
 from kopitiam.contracts.errors import RegistryUnavailable
 from kopitiam.contracts.identity import Identity
 from kopitiam.contracts.nodes import NodeRecord

@@ -19,11 +19,11 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.storage.files import make_folder, sync, sync_tree
 from kopitiam.storage.port import Key, StoragePort, own_name
 from kopitiam.storage.probe import probe
+from kopitiam.system.crash_points import crash_point
+from kopitiam.system.files import make_folder, sync, sync_tree
 
 T = TypeVar("T")
 _WHOLE_OR_NOT_AT_ALL = frozenset({"s3", "gcs", "abfs"})

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kopitiam.contracts.crash_points import crash_point
-from kopitiam.storage.files import make_folder, replace_file, sync, sync_tree
 from kopitiam.storage.port import AlreadyWritten, Key, StoragePort
 from kopitiam.storage.probe import probe
+from kopitiam.system.crash_points import crash_point
+from kopitiam.system.files import make_folder, replace_file, sync, sync_tree
 
 
 class LocalStorage:

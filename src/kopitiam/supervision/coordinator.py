@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 from kopitiam.bus.port import BusPort, Subscription
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import (
     BarrierNotReady,
     BusUnavailable,
@@ -38,6 +37,7 @@ from kopitiam.contracts.runs import RunState
 from kopitiam.registry.port import Fence, RegistryPort
 from kopitiam.supervision.actions import log_action
 from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, Look, OpenBarrier
+from kopitiam.system.crash_points import crash_point
 
 RECONCILE_SECONDS = 2.0
 _STOPPING_SECONDS = 2.0

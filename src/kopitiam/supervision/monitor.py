@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import BusUnavailable, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
@@ -39,6 +38,7 @@ from kopitiam.supervision.election import (
 )
 from kopitiam.supervision.leadership import Leadership, Watch
 from kopitiam.supervision.liveness import Alarm, Decision, Recovered, Revive
+from kopitiam.system.crash_points import crash_point
 
 LEASE = "leader"
 _TICK_SECONDS = 0.25

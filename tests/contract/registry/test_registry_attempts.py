@@ -2,8 +2,7 @@
 
 import pytest
 
-from kopitiam.contracts.attempts import Attempt, verdict
-from kopitiam.contracts.batches import Batch, Processed
+from kopitiam.contracts.batches import Attempt, Batch, Processed, verdict
 from kopitiam.contracts.errors import StaleEpoch
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry import Fence

@@ -3,8 +3,8 @@
 import pytest
 
 from catalog_tables import TABLES
+from kopitiam.contracts.batches import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.errors import RunNotFound, RunOver, TableSealed
-from kopitiam.contracts.lanes import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.runs import LogEntry, RunState
 from kopitiam.contracts.stages import Volume
 

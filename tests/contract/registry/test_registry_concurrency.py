@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kopitiam.contracts.batches import lane_of
 from kopitiam.contracts.errors import TableSealed
-from kopitiam.contracts.lanes import lane_of
 from kopitiam.contracts.runs import LogEntry
 from kopitiam.registry import Registry, chunks, open_registry
 from waiting import PATIENCE_SECONDS

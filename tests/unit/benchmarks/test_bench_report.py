@@ -2,9 +2,10 @@
 
 from io import StringIO
 
-from benchmarks.compare import Comparison, Standing
-from benchmarks.report import Bar, bars_table, breakdown_table, ingest_table, render
 from rich.console import Console
+
+from tools.benchmarks.compare import Comparison, Standing
+from tools.benchmarks.report import Bar, bars_table, breakdown_table, ingest_table, render
 
 
 def text_of(renderable) -> str:

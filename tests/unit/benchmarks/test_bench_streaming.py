@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import streaming
-from benchmarks.service import ClientRun, Service
-from benchmarks.streaming import Told, batch_costs, breakdown, read_log
+
+from tools.benchmarks import streaming
+from tools.benchmarks.service import ClientRun, Service
+from tools.benchmarks.streaming import Told, batch_costs, breakdown, read_log
 
 # Two runs, with so long a pause before each that Spark's progress tells of an idle look, not of a batch.
 LOG = """

@@ -5,10 +5,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from benchmarks import compare as comparing
-from benchmarks import suite
-from benchmarks.measure import CommandError, Measurement
-from benchmarks.service import Service
+
+from tools.benchmarks import compare as comparing
+from tools.benchmarks import suite
+from tools.benchmarks.measure import CommandError, Measurement
+from tools.benchmarks.service import Service
 
 MAKES_DATA = '#!/bin/sh\nmkdir "$3" && echo "$@" > "$3/arguments"\n'
 BREAKS_OFF = '#!/bin/sh\nmkdir "$3" && echo "disk full" >&2 && exit 1\n'

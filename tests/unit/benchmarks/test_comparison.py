@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import compare as comparing
-from benchmarks.compare import ANSWER_FILES, Contender, compare
-from benchmarks.measure import CommandError, Measurement
+
+from tools.benchmarks import compare as comparing
+from tools.benchmarks.compare import ANSWER_FILES, Contender, compare
+from tools.benchmarks.measure import CommandError, Measurement
 
 WRITE_ANSWERS = """
 import pathlib, sys

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.measure import CommandError, measure
+
+from tools.benchmarks.measure import CommandError, measure
 
 HOLD_100_MB = "import time; held = b'x' * 100_000_000; time.sleep(0.5)"
 HOLD_IN_A_CHILD = (

@@ -5,9 +5,9 @@ import threading
 import time
 from pathlib import Path
 
-from kopitiam.chaos.chaos import one_temporary_folder
-from kopitiam.chaos.clients import Crowd, Folder, SubmittingClient
 from kopitiam.client.http import Transport
+from kopitiam_chaos.chaos import one_temporary_folder
+from kopitiam_chaos.clients import Crowd, Folder, SubmittingClient
 
 NOBODY = "http://127.0.0.1:9"
 

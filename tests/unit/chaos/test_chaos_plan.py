@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kopitiam.chaos.bounds import MOST_DOWN, STABLE_SECONDS, Bounds
-from kopitiam.chaos.plan import LEADER, Pace, chosen, groups_of, plan
 from kopitiam.contracts.errors import ConfigError
+from kopitiam_chaos.bounds import MOST_DOWN, STABLE_SECONDS, Bounds
+from kopitiam_chaos.plan import LEADER, Pace, chosen, groups_of, plan
 
 KINDS = {
     "gateway-1": "gateway",

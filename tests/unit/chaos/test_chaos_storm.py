@@ -4,10 +4,10 @@ import signal
 
 import pytest
 
-from kopitiam.chaos.bounds import Bounds
-from kopitiam.chaos.plan import LEADER, Strike
-from kopitiam.chaos.storm import Storm
-from kopitiam.chaos.victims import Loss
+from kopitiam_chaos.bounds import Bounds
+from kopitiam_chaos.plan import LEADER, Strike
+from kopitiam_chaos.storm import Storm
+from kopitiam_chaos.victims import Loss
 
 KINDS = {
     "gateway-1": "gateway",

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kopitiam.chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
-from kopitiam.chaos.ordeals import Ordeal
-from kopitiam.chaos.summary import Spread, Summary
 from kopitiam.cli.chaos import show
 from kopitiam.contracts.stages import Volume
+from kopitiam_chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
+from kopitiam_chaos.ordeals import Ordeal
+from kopitiam_chaos.summary import Spread, Summary
 
 ROWS = RowAccount({"users": TableAccount(there=10, used=9, rejected=1, expected=9, processed=9)})
 RUN = RunOutcome(client=1, run="a" * 16, seconds=3.0, rows=ROWS)

@@ -8,8 +8,6 @@ import sys
 import psutil
 import pytest
 
-from kopitiam.chaos import victims as victims_module
-from kopitiam.chaos.victims import Loss, Victims
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.contracts.nodes import NodeRecord
@@ -17,6 +15,8 @@ from kopitiam.fleet import families
 from kopitiam.fleet.families import condition
 from kopitiam.fleet.nodes import Fleet
 from kopitiam.fleet.processes import MARK, Program, launch
+from kopitiam_chaos import victims as victims_module
+from kopitiam_chaos.victims import Loss, Victims
 from waiting import eventually
 
 WITH_A_CHILD = (

@@ -7,13 +7,13 @@ import sys
 import pytest
 from sqlalchemy import update
 
-from kopitiam.chaos.witness import Witness
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.fleet.home import FleetHome
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.registry import open_registry
 from kopitiam.registry.schema import leases
+from kopitiam_chaos.witness import Witness
 from waiting import eventually
 
 RUN = "a" * 24

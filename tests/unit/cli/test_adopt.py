@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from kopitiam.cli.app import app
 from kopitiam.contracts.errors import ConfigError, RegistryRefused
+from kopitiam.contracts.layout import Home
 from kopitiam.contracts.runs import new_run_id
-from kopitiam.landing.layout import Home
-from kopitiam.landing.ownership import owned
 from kopitiam.landing.recognition import Premises, read_mark
 from kopitiam.registry import open_registry
+from kopitiam.runtime.home import owned
 from kopitiam.storage.local import LocalStorage
 
 

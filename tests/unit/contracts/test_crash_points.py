@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.contracts.crash_points import POINTS, armed_point
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.system.crash_points import POINTS, armed_point
 
 ROOT = Path(__file__).parents[3]
 

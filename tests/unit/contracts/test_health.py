@@ -1,6 +1,6 @@
 """Whether the work of a process makes progress, as others see it."""
 
-from kopitiam.contracts.health import Health
+from kopitiam.system.health import Health
 
 
 def test_a_final_step_that_failed_is_told_though_batches_are_committed() -> None:

@@ -13,13 +13,14 @@ import psutil
 import pytest
 
 from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.fleet import logs, processes
+from kopitiam.fleet import processes
 from kopitiam.fleet.families import condition
-from kopitiam.fleet.locks import locked
 from kopitiam.fleet.processes import Program, family_of, is_running, launch, stop
 from kopitiam.fleet.readiness import ready_mark
 from kopitiam.fleet.records import ProcessRecord, read_record, recorded_names, write_record
-from kopitiam.landing.kept_logs import SPARK_LOG, KeptLogs
+from kopitiam.system import logs
+from kopitiam.system.files import locked
+from kopitiam.system.logs import SPARK_LOG, KeptLogs
 from waiting import eventually
 
 SLEEP = "import time; time.sleep(60)"

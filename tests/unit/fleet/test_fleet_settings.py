@@ -15,7 +15,7 @@ from kopitiam.fleet.records import write_record
 from kopitiam.fleet.services import probes, service_settings, services_of, watches
 from kopitiam.fleet.services.addresses import kept_url, read_url, without_credentials, write_url
 from kopitiam.fleet.soundness import require_sound
-from kopitiam.landing.ownership import owned
+from kopitiam.runtime.home import owned
 
 BOTH = NodesSection(services=("rabbitmq", "postgresql"))
 POSTGRESQL = "postgresql://kopitiam:secret@127.0.0.1:12345/postgres"

@@ -6,7 +6,7 @@ from kopitiam.contracts.config import NodesSection, Settings
 from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.records import write_record
 from kopitiam.fleet.services.addresses import write_url
-from kopitiam.fleet_nodes import whereabouts
+from kopitiam.runtime.node import whereabouts
 from kopitiam.supervision.services import Whereabouts
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kopitiam.contracts.config import MOST_SHARDS
-from kopitiam.fleet_nodes import _checkpoint
-from kopitiam.landing.layout import Home
+from kopitiam.contracts.layout import Home
 from kopitiam.registry.port import Fence
+from kopitiam.runtime.node import _checkpoint
 
 LONGEST_NAME = "p" * 63
 LONGEST_EPOCH = 10**9

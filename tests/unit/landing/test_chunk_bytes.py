@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog_tables import TABLES
-from kopitiam.landing.layout import KEYS, Home
+from kopitiam.contracts.layout import KEYS, Home
 from kopitiam.landing.writer import encode
 
 TRANSACTIONS = TABLES["transactions"]

@@ -3,13 +3,13 @@
 import os
 import stat
 
-from kopitiam.landing import kept_logs
-from kopitiam.landing.kept_logs import MOST_FILES, SPARK_LOG, KeptLogs
-from kopitiam.landing.ownership import owned
+from kopitiam.runtime.home import owned
+from kopitiam.system import logs as system_logs
+from kopitiam.system.logs import MOST_FILES, SPARK_LOG, KeptLogs
 
 
 def test_a_log_is_kept_for_its_owner_and_cut_to_its_end(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(kept_logs, "MOST_BYTES", 10)
+    monkeypatch.setattr(system_logs, "MOST_BYTES", 10)
     logs = KeptLogs(tmp_path / "logs", "pipeline-1")
     assert logs.keep(tmp_path) is None
     (tmp_path / SPARK_LOG).write_text("a beginning and the end")
@@ -23,7 +23,7 @@ def test_a_log_is_kept_for_its_owner_and_cut_to_its_end(tmp_path, monkeypatch) -
 def test_a_log_that_was_cut_while_spark_lived_is_kept_with_its_older_generation(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(kept_logs, "MOST_BYTES", 10)
+    monkeypatch.setattr(system_logs, "MOST_BYTES", 10)
     logs = KeptLogs(tmp_path / "logs", "pipeline-1")
     (tmp_path / f"{SPARK_LOG}.1").write_text("older, with the cause: ")
     (tmp_path / SPARK_LOG).write_text("end")

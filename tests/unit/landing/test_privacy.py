@@ -13,7 +13,7 @@ from trees import paths_below
 WRITE = """
 import sys
 from pathlib import Path
-from kopitiam.landing.privacy import keep_private
+from kopitiam.system.files import keep_private
 from kopitiam.registry import open_registry
 
 home = Path(sys.argv[1])

@@ -3,7 +3,7 @@
 import csv
 
 from kopitiam.contracts.tables import Rejected
-from kopitiam.landing.quarantine import COLUMNS, Quarantine
+from kopitiam.landing.rejected import COLUMNS, Quarantine
 
 
 def test_rejected_rows_are_kept_with_place_and_reason(tmp_path):

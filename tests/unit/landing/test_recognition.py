@@ -10,8 +10,8 @@ import pytest
 
 from kopitiam.contracts.errors import RegistryRefused, RegistryUnavailable
 from kopitiam.contracts.identity import Identity
+from kopitiam.contracts.layout import Home
 from kopitiam.contracts.runs import new_run_id
-from kopitiam.landing.layout import Home
 from kopitiam.landing.recognition import Premises, read_mark
 from kopitiam.registry import Registry, open_registry
 from kopitiam.storage.local import LocalStorage

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.pipeline import executors
-from kopitiam.pipeline.executors import (
+from kopitiam.spark import executors
+from kopitiam.spark.executors import (
     WRONG_SECRET_SECONDS,
     await_executor,
     is_cluster,

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.contracts.health import Health
 from kopitiam.pipeline.worker import Worker
+from kopitiam.system.health import Health
 
 
 def test_a_final_step_without_room_is_told_without_paths_until_answers_are_out() -> None:

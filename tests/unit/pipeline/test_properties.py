@@ -2,7 +2,7 @@
 
 import pytest
 
-from kopitiam.pipeline.properties import as_properties
+from kopitiam.spark.session import as_properties
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kopitiam.pipeline.spark_home import make_spark_home, spark_home
+from kopitiam.spark.installation import make_spark_home, spark_home
 
 PACKAGE = Path(pyspark.__file__).parent
 

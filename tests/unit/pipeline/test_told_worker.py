@@ -14,14 +14,14 @@ import pytest
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.batches import Batch, Processed
 from kopitiam.contracts.errors import ConfigError, RegistryUnavailable
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.messages import ForceEnd, Message
 from kopitiam.contracts.runs import RunState, new_run_id
-from kopitiam.landing.layout import KEYS
 from kopitiam.pipeline import worker
-from kopitiam.pipeline.failures import tag_of
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.worker import PipelineNode, Worker
 from kopitiam.registry import Fence, Registry, open_registry
+from kopitiam.spark.failures import tag_of
 from kopitiam.storage.local import LocalStorage
 
 SOON_SECONDS = 10

@@ -8,9 +8,10 @@ from threading import Barrier
 
 import pytest
 
-from kopitiam.storage import files, local
+from kopitiam.storage import local
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import AlreadyWritten, Key
+from kopitiam.system import files
 
 
 def keep_once(body: Path, path: Path) -> bool:

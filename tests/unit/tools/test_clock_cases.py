@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+
 from tools.reliability.clock_cases import ALWAYS, NODES, OFFSETS, all_cases, sampled_cases
 
 

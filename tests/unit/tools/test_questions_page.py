@@ -1,10 +1,9 @@
 """docs/questions.md says what the program does."""
 
-from tools.questions_page import PAGE, page
-
 from kopitiam.questions.grammar import FUNCTIONS
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.validation import KEYS
+from tools.questions_page import PAGE, page
 
 
 def test_the_page_is_the_one_that_the_program_writes() -> None:

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from tools.reliability.recorded_syncs import Disk
 
 ROOT, FOLDER, FILE, OTHER = 1, 2, 3, 4

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from tools.reliability.measurements import Figure, Measurement, Verdict, at_least, at_most, none_of, slope_per
 from tools.reliability.report import render
 from tools.reliability.results import Result, load_results, merge, save_results

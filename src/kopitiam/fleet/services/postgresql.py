@@ -20,7 +20,7 @@ from kopitiam.fleet.records import read_record
 from kopitiam.fleet.services.addresses import answer_of, kept_url, port_of, read_url, require_url
 from kopitiam.fleet.services.postgresql_binaries import find_binaries
 from kopitiam.fleet.services.unprivileged import Account, account_for
-from kopitiam.landing.privacy import let_pass
+from kopitiam.system.files import let_pass
 
 START_SECONDS = 60.0  # recovery after a crash included
 STOP_SECONDS = 20.0

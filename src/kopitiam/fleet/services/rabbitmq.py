@@ -9,10 +9,10 @@ from kopitiam.contracts.config import BusSection, Settings
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.fleet.families import ask_to_end, carrying, condition, end_at_once
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.locks import locked
 from kopitiam.fleet.processes import Launched, stopping
 from kopitiam.fleet.records import read_record, write_record
 from kopitiam.fleet.services.addresses import port_of, read_url, require_url, write_url
+from kopitiam.system.files import locked
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0

@@ -18,9 +18,9 @@ from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.processes import Program, family_of, launch, stop
 from kopitiam.fleet.records import write_whole
 from kopitiam.fleet.services.addresses import answer_of, kept_url, read_url, require_url
-from kopitiam.pipeline.class_archive import use_options
-from kopitiam.pipeline.java import find_java
-from kopitiam.pipeline.properties import as_properties
+from kopitiam.spark.installation import use_options
+from kopitiam.spark.java import find_java
+from kopitiam.spark.session import as_properties
 
 START_SECONDS = 40.0
 LOOPBACK = "127.0.0.1"

@@ -22,16 +22,16 @@ from kopitiam.contracts.api import (
     StoredChunk,
     Text,
 )
-from kopitiam.contracts.crash_points import crash_point
 from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import Run, RunState, Span
 from kopitiam.gateway.announcements import tell_end
 from kopitiam.gateway.bodies import receive
 from kopitiam.gateway.context import AccountDep, Gateway, GatewayDep, RunDep, TableDep
 from kopitiam.gateway.problems import Refusal, refusals
-from kopitiam.landing.layout import KEYS
 from kopitiam.registry.port import Ended
 from kopitiam.storage.port import Key
+from kopitiam.system.crash_points import crash_point
 
 router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
 _BINARY = {"schema": {"type": "string", "format": "binary"}}

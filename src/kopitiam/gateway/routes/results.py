@@ -19,6 +19,7 @@ from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingRes
 from starlette.background import BackgroundTask
 
 from kopitiam.contracts.api import ATTEMPT_HEADER, CSV, PARQUET, AnswerIndex
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import Run
 from kopitiam.gateway.answer_index import answer_view
 from kopitiam.gateway.answers import (
@@ -35,7 +36,6 @@ from kopitiam.gateway.answers import (
 )
 from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
-from kopitiam.landing.layout import KEYS
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.charts.painter import ImageForm

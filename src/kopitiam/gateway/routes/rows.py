@@ -10,7 +10,7 @@ from kopitiam.gateway.context import GatewayDep, RunDep
 from kopitiam.gateway.paging import answer_page, rejected_page
 from kopitiam.gateway.problems import refusals
 from kopitiam.gateway.routes.results import Attempt, QuestionDep
-from kopitiam.landing.quarantine import COLUMNS as REJECTED_COLUMNS
+from kopitiam.landing.rejected import COLUMNS as REJECTED_COLUMNS
 from kopitiam.results.forms import form_name
 from kopitiam.storage.port import Key
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.results.charts.drawing import Drawing
-from kopitiam.worker_processes import Deadly, Message, WorkerProcesses
+from kopitiam.system.worker_processes import Deadly, Message, WorkerProcesses
 
 COMMAND = (sys.executable, "-m", "kopitiam.results.charts.worker")
 ImageForm = Literal["png", "pdf"]

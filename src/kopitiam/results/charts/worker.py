@@ -10,7 +10,7 @@ from typing import Any
 import vl_convert
 
 from kopitiam.results.charts.picture import finished
-from kopitiam.worker_processes import Message, serve_orders
+from kopitiam.system.worker_processes import Message, serve_orders
 
 MEMORY_BYTES = 512 << 20  # beyond what the engine takes by itself
 SECONDS = 20  # for one picture

@@ -1,0 +1,1 @@
+"""Finds, starts, tunes and stops Java and Spark. Knows nothing about sales."""

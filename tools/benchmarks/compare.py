@@ -1,0 +1,162 @@
+"""Contenders in turns: every one once per round, so that a noisy machine is unkind to all alike.
+
+The answers of each run are compared byte for byte with those of the reference contender.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools.benchmarks.measure import CommandError, Measurement, measure
+
+ANSWER_FILES = tuple(f"results_query_{name}.csv" for name in ("1", "2_1", "2_2", "3", "4"))
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A name, and the command that answers the questions about a data folder into an output folder."""
+
+    name: str
+    argv: Callable[[Path, Path], list[str]]
+    answer_files: tuple[str, ...] = ANSWER_FILES
+
+
+@dataclass(frozen=True)
+class Run:
+    measurement: Measurement
+    digests: dict[str, str | None]  # by answer file; None where the file is missing
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one contender did over all rounds; one that failed has an error and the rounds before it."""
+
+    name: str
+    seconds: tuple[float, ...]
+    peak_bytes: int
+    ratio: float | None  # of its median to the reference's
+    agrees: bool | None  # None: it writes no answers, or failed
+    differing_files: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def median_seconds(self) -> float | None:
+        return median(self.seconds) if self.seconds else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "seconds": list(self.seconds),
+            "median_seconds": self.median_seconds,
+            "min_seconds": min(self.seconds, default=None),
+            "max_seconds": max(self.seconds, default=None),
+            "ratio": self.ratio,
+            "peak_bytes": self.peak_bytes,
+            "agrees": self.agrees,
+            "differing_files": list(self.differing_files),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    data: str
+    rounds: int
+    reference: str
+    standings: tuple[Standing, ...]
+
+    def __getitem__(self, name: str) -> Standing:
+        return next(standing for standing in self.standings if standing.name == name)
+
+    @property
+    def is_sound(self) -> bool:
+        """Nobody failed and nobody gave other answers."""
+        return not any(standing.error or standing.agrees is False for standing in self.standings)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "data": self.data,
+            "rounds": self.rounds,
+            "reference": self.reference,
+            "is_sound": self.is_sound,
+            "standings": [standing.to_json() for standing in self.standings],
+        }
+
+
+def compare(
+    data: Path,
+    rounds: int,
+    contenders: list[Contender],
+    reference: str = "DuckDB",
+    announce: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """A contender that fails sits out the later rounds; without the reference there is nothing to compare."""
+    if rounds < 1:
+        raise ValueError(f"{rounds} rounds: want at least 1")
+    _bring_into_page_cache(data)
+    runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
+    errors: dict[str, str] = {}
+    for number in range(1, rounds + 1):
+        for contender in contenders:
+            if contender.name in errors:
+                continue
+            announce(f"round {number} of {rounds}: {contender.name}")
+            try:
+                runs[contender.name].append(_run(contender, data))
+            except CommandError as failure:
+                if contender.name == reference:
+                    raise
+                errors[contender.name] = str(failure)
+    standings = tuple(_standing(c, runs[c.name], runs[reference], errors.get(c.name)) for c in contenders)
+    return Comparison(str(data), rounds, reference, standings)
+
+
+def _standing(contender: Contender, runs: list[Run], reference: list[Run], error: str | None) -> Standing:
+    seconds = tuple(run.measurement.seconds for run in runs)
+    differing = _differing_files(contender, runs, reference[0])
+    has_answers = bool(contender.answer_files and runs and not error)
+    return Standing(
+        contender.name,
+        seconds,
+        peak_bytes=max((run.measurement.peak_bytes for run in runs), default=0),
+        ratio=None if error else median(seconds) / median(run.measurement.seconds for run in reference),
+        agrees=not differing if has_answers else None,
+        differing_files=differing,
+        error=error,
+    )
+
+
+def _differing_files(contender: Contender, runs: list[Run], reference: Run) -> tuple[str, ...]:
+    """Every round counts: an answer that changes from run to run is a difference too."""
+    return tuple(
+        file
+        for file in contender.answer_files
+        if any(run.digests[file] is None or run.digests[file] != reference.digests.get(file) for run in runs)
+    )
+
+
+def _run(contender: Contender, data: Path) -> Run:
+    with tempfile.TemporaryDirectory(prefix="kopitiam-bench-out-") as scratch:
+        out = Path(scratch) / "answers"
+        measurement = measure(contender.argv(data, out))
+        return Run(measurement, {file: _digest(out / file) for file in contender.answer_files})
+
+
+def _digest(file: Path) -> str | None:
+    if not file.is_file():
+        return None
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _bring_into_page_cache(data: Path) -> None:
+    """Otherwise the first contender alone would pay for a cold disk."""
+    for file in data.rglob("*.csv"):
+        with file.open("rb", buffering=0) as content:
+            while content.read(READ_BYTES):
+                pass

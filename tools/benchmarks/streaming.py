@@ -1,0 +1,130 @@
+"""A warm service from within: END to answers, what a batch costs beside its work, where a submit's time goes.
+
+Spark's figures of a batch come with the log line of the batch after it, unless Spark was idle in between: so
+that every figure says of how many batches it is.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tools.benchmarks.service import ClientRun, Service, run_client
+
+MILLISECONDS = 1000
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the log of a service tells of its batches and final steps."""
+
+    batches: tuple[dict[str, Any], ...]
+    answered: dict[str, dict[str, float]]  # seconds by step, by run
+
+    @property
+    def numbers(self) -> set[int]:
+        return {batch["batch"] for batch in self.batches}
+
+    def overheads(self, numbers: Collection[int]) -> list[float]:
+        """Milliseconds that Spark took around the work of these batches, as far as it is told."""
+        before = [batch["spark_before"] for batch in self.batches if batch["spark_before"]]
+        return [
+            spark["milliseconds"]["triggerExecution"] - spark["milliseconds"]["addBatch"]
+            for spark in before
+            if spark["batch"] in numbers and "addBatch" in spark["milliseconds"]  # which an idle look lacks
+        ]
+
+
+def read_log(text: str) -> Told:
+    """Lines of others, Spark's among them, are passed by."""
+    lines = [line for line in map(_json, text.splitlines()) if "seconds" in line]
+    return Told(
+        batches=tuple(line for line in lines if line["event"].endswith(" committed")),
+        answered={line["run"]: line["seconds"] for line in lines if line["event"].endswith(" answered")},
+    )
+
+
+def _json(line: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+    except ValueError:
+        return {}
+    return found
+
+
+def measure_streaming(
+    service: Service, data: Path, tenth: Path, rounds: int, announce: Callable[[str], None]
+) -> dict[str, Any]:
+    """The data and a tenth of it in turns, then once more for the breakdown."""
+    begun = service.log_bytes
+    whole: list[float] = []
+    small: list[float] = []
+    for number in range(1, rounds + 1):
+        for folder, waits, size in ((data, whole, "all of the data"), (tenth, small, "a tenth of it")):
+            announce(f"round {number} of {rounds}: END to answers, {size}")
+            waits.append(_submit(service, folder).seconds["END to answers"])
+    announce("where the time of one submit goes")
+    before = service.log_bytes
+    run = _submit(service, data)
+    own = read_log(service.told(before))
+    _submit(service, tenth)  # so that the log tells of the last batch before it
+    return {
+        "end_to_answers": end_to_answers(whole, small),
+        "batches": batch_costs(read_log(service.told(begun))),
+        "breakdown": breakdown(run, own.numbers, read_log(service.told(before))),
+    }
+
+
+def _submit(service: Service, data: Path) -> ClientRun:
+    with tempfile.TemporaryDirectory(prefix="kopitiam-bench-out-") as scratch:
+        return run_client(data, service.url, Path(scratch) / "answers")
+
+
+def end_to_answers(whole: list[float], tenth: list[float]) -> dict[str, Any]:
+    return {
+        "seconds": whole,
+        "median_seconds": median(whole),
+        "tenth_seconds": tenth,
+        "tenth_median_seconds": median(tenth),
+        "ratio": median(whole) / median(tenth),
+    }
+
+
+def batch_costs(told: Told) -> dict[str, Any]:
+    """What each batch costs however little it holds."""
+    commits = [MILLISECONDS * batch["seconds"]["commit"] for batch in told.batches]
+    return {
+        "count": len(told.batches),
+        "overhead_milliseconds": _spread(told.overheads(told.numbers)),
+        "commit_milliseconds": _spread(commits),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float | None]:
+    middle = median(values) if values else None
+    return {"count": len(values), "median": middle, "max": max(values, default=None)}
+
+
+def breakdown(run: ClientRun, numbers: Collection[int], told: Told) -> dict[str, Any]:
+    """Thread-seconds by step, of the client, of the batches with these numbers, and of the final step."""
+    batches: Counter[str] = Counter()
+    for batch in told.batches:
+        if batch["batch"] in numbers:
+            batches.update(batch["seconds"])
+    overheads = told.overheads(numbers)
+    return {
+        "wall_seconds": run.wall_seconds,
+        "parts": {part: run.seconds[part] for part in ("upload", "END to answers", "download")},
+        "batches": len(numbers),
+        "batches_with_overhead": len(overheads),
+        "thread_seconds": {
+            "client to durable": run.shares,
+            "batches": {**batches, "Spark's overhead": sum(overheads) / MILLISECONDS},
+            "final step": told.answered.get(run.run, {}),
+            "answers": {"download": run.seconds["download"]},
+        },
+    }

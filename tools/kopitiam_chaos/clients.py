@@ -1,0 +1,145 @@
+"""Clients that are at it while a fleet is hurt, and want exact answers in the end."""
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kopitiam.client.client import Client
+from kopitiam.client.downloads import DownloadedAnswers
+from kopitiam.client.http import Transport
+from kopitiam.contracts.errors import KopitiamError, Unavailable
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.registry.port import RegistryPort
+from kopitiam.synthetic import generate
+from kopitiam.verification import verify
+from kopitiam_chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
+
+_PAUSE_SECONDS = 0.5
+_LEAVING_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Folder:
+    path: Path
+    rows: Mapping[str, int]  # by table
+
+    @classmethod
+    def generated(cls, path: Path, scale: float, seed: int) -> "Folder":
+        return cls(path, generate(path, scale, seed).rows)
+
+
+@dataclass
+class SubmittingClient:
+    """Submits its folder again and again until it is told to finish, or a run fails; each is verified."""
+
+    number: int
+    folder: Folder
+    transport: Transport
+    registry: RegistryPort
+    patience_seconds: float
+    on_outcome: Callable[[RunOutcome], None] = lambda _: None
+    outcomes: list[RunOutcome] = field(default_factory=list)
+    has_ended: bool = False
+
+    def work(self, finishing: threading.Event) -> None:
+        try:
+            while True:
+                outcome = self.submit()
+                self.outcomes.append(outcome)
+                self.on_outcome(outcome)
+                if finishing.is_set() or outcome.error:
+                    return
+        finally:
+            self.has_ended = True
+
+    def submit(self) -> RunOutcome:
+        begun = time.monotonic()
+        run = None
+        client = Client.over(self.transport)
+        try:
+            handle = client.open_run(f"chaos, client {self.number}")
+            run = handle.id
+            with tempfile.TemporaryDirectory(prefix="kopitiam-chaos-") as scratch:
+                client.submit(self.folder.path, resume=run)
+                handle.wait()
+                out = Path(scratch) / "answers"
+                handle.download(out)
+                report = verify(self.folder.path, out)
+                rows = self._account(run, DownloadedAnswers(out))
+        except Exception as error:
+            told = str(error) if isinstance(error, KopitiamError) else f"{type(error).__name__}: {error}"
+            return RunOutcome(self.number, run, time.monotonic() - begun, error=told)
+        return RunOutcome(self.number, run, time.monotonic() - begun, rows, report.differences)
+
+    def _account(self, run: str, answers: DownloadedAnswers) -> RowAccount:
+        """From the summary beside the answers, and from what the registry has committed."""
+        counted = answers.summary.tables
+        expected, processed = self._registered(run)
+        return RowAccount(
+            {
+                table: TableAccount(
+                    there=self.folder.rows[table],
+                    used=counted[table].used,
+                    rejected=counted[table].rejected,
+                    expected=expected[table],
+                    processed=processed.get(table, 0),
+                )
+                for table in QuestionSet.of_catalog().tables
+            }
+        )
+
+    def _registered(self, run: str) -> tuple[dict[str, int], dict[str, int]]:
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                tables = self.registry.table_states(run)
+                expected = {name: table.expected_rows or 0 for name, table in tables.items()}
+                return expected, processed_rows(self.registry.progress(run))
+            except Unavailable:  # it may have been killed
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+
+class Crowd:
+    """Several clients at once, in threads of their own."""
+
+    def __init__(self, clients: Sequence[SubmittingClient]) -> None:
+        self.clients = clients
+        self._finishing = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=client.work, args=(self._finishing,), name=f"client-{client.number}", daemon=True
+            )
+            for client in clients
+        ]
+
+    @property
+    def outcomes(self) -> list[RunOutcome]:
+        return [outcome for client in self.clients for outcome in client.outcomes]
+
+    @property
+    def ended(self) -> int:
+        return sum(client.has_ended for client in self.clients)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Each ends the run that it is at; who needs longer is not waited for."""
+        self._finishing.set()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def leave(self) -> None:
+        """At once: whoever waits for a gateway does so no more."""
+        for client in self.clients:
+            client.transport.abandon()
+        self.finish(_LEAVING_SECONDS)
+        for client in self.clients:
+            client.transport.close()

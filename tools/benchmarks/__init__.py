@@ -1,1 +1,1 @@
-"""Kopitiam against the engines that people already have, on the same files, in turns."""
+"""Benchmarks: Kopitiam and other engines on the same files, in turns, in one run."""

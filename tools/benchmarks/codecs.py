@@ -1,4 +1,4 @@
-"""Codecs of chunks, partials and sorted files, measured: bytes, and CPU time to write and to read them.
+"""Measures codecs of chunks, partials and sorted files: bytes, and CPU time to write and to read them.
 
     kopi generate --out data --scale 0.04
     python -m tools.benchmarks.codecs data
@@ -48,7 +48,7 @@ LISTED = next(plan for plan in CATALOG.partials if plan.lists_rows)  # its rows 
 
 MEASURED = ("transactions", "transaction_items")
 TASKS = 2
-WARMING_ROUNDS = 2  # until the code is compiled
+WARM_UPS = 2  # until the code is compiled
 SPARK_CODEC = "spark.sql.parquet.compression.codec"
 SPARK_CODECS = ("snappy", "zstd", "lz4_raw", "none")
 
@@ -93,6 +93,7 @@ CANDIDATES: dict[str, Encoder] = {
 
 
 def tame(folder: Path) -> dict[str, list[pa.Table]]:
+    """The chunks of the generated data, by table."""
     files = open_folder(folder, TABLES)
     with ThreadPoolExecutor(2) as workers:
         return {
@@ -102,6 +103,7 @@ def tame(folder: Path) -> dict[str, list[pa.Table]]:
 
 
 def wild(chunks: dict[str, list[pa.Table]]) -> dict[str, list[pa.Table]]:
+    """The same chunks with random numbers in place of amounts, counts and ids."""
     draw = np.random.default_rng(7)
     ends = {Kind.MONEY: 10**9, Kind.COUNT: 1_000, Kind.ID: 5_000}
 
@@ -120,20 +122,20 @@ Work = Callable[[], object]
 
 
 def cpu_seconds(work: Work) -> float:
-    """Of this process."""
+    """CPU seconds of this process."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def jvm_seconds(spark: SparkSession, work: Work) -> float:
-    """Of Spark's process and its children."""
+    """CPU seconds of Spark's JVM and its children."""
     assert spark.sparkContext._gateway is not None
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
 
     def total() -> float:
         family = [jvm, *jvm.children(recursive=True)]
-        return sum(times.user + times.system for times in (each.cpu_times() for each in family))
+        return sum(times.user + times.system for times in (process.cpu_times() for process in family))
 
     begun = total()
     work()
@@ -141,7 +143,7 @@ def jvm_seconds(spark: SparkSession, work: Work) -> float:
 
 
 def least(seconds: Callable[[Work], float], works: Sequence[Work], rounds: int) -> list[float]:
-    """The least of some rounds for each work. All take turns, since the load of the machine changes."""
+    """The least seconds of each work over some rounds. All take turns, since the load changes."""
     figures = [[seconds(work) for work in works] for _ in range(rounds)]
     return [min(of_work) for of_work in zip(*figures, strict=True)]
 
@@ -157,7 +159,7 @@ def frames(spark: SparkSession, landing: Path) -> Iterator[tuple[PartialPlan, Da
 
 
 def compute(frames: list[DataFrame]) -> None:
-    """All rows, written nowhere."""
+    """Computes all rows and discards them."""
     whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
     whole.write.format("noop").mode("overwrite").save()
 
@@ -166,12 +168,16 @@ def read(spark: SparkSession, landing: Path) -> None:
     compute([frame for _, frame in frames(spark, landing)])
 
 
-def land(encoder: Encoder, chunks: dict[str, list[pa.Table]], landing: Path) -> None:
+def land(encoder: Encoder, chunks: dict[str, list[pa.Table]], landing: Path) -> list[Path]:
+    """Writes the chunks below `landing` and returns their files, in the order of the chunks."""
+    files = []
     for name, tables in chunks.items():
         folder = landing / f"table={name}" / "shard=0" / "run=r"
         folder.mkdir(parents=True)
         for number, rows in enumerate(tables):
-            (folder / f"{number:05}.parquet").write_bytes(encoder(TABLES[name], rows))
+            files.append(folder / f"{number:05}.parquet")
+            files[-1].write_bytes(encoder(TABLES[name], rows))
+    return files
 
 
 def check(file: Path) -> None:
@@ -257,7 +263,7 @@ def measure_chunks(
     checks = [partial(check_all, landings[name]) for name in CANDIDATES]
     reads = [partial(read, spark, landings[name]) for name in CANDIDATES]
     of_jvm = partial(jvm_seconds, spark)
-    least(of_jvm, reads, WARMING_ROUNDS)
+    least(of_jvm, reads, WARM_UPS)
     print_table(
         ("data", "chunks", "MB", "encode", "examine", "Spark reads"),
         *zip(
@@ -283,8 +289,8 @@ def measure_spark_files(
         ("sorted", files.write_sorted, files.read_sorted, cpu_seconds),
     ):
         writes, reads = ([partial(work, codec) for codec in SPARK_CODECS] for work in (write, read))
-        least(of_jvm, writes, WARMING_ROUNDS)
-        least(reader, reads, WARMING_ROUNDS)
+        least(of_jvm, writes, WARM_UPS)
+        least(reader, reads, WARM_UPS)
         print_table(
             ("data", "files", "codec", "MB", "Spark writes", "read"),
             *zip(
@@ -313,9 +319,9 @@ def main() -> None:
     print(f"{sum(t.num_rows for tables in known.values() for t in tables):,} rows, {os.cpu_count()} cores\n")
     with tempfile.TemporaryDirectory(prefix="kopitiam-codecs-") as folder:
         scratch = Path(folder)
-        with spark_session(SparkOptions(master=f"local[{TASKS}]"), scratch) as coming:
+        with spark_session(SparkOptions(master=f"local[{TASKS}]"), scratch) as session:
             for kind, chunks in {"tame": known, "wild": wild(known)}.items():
-                spark = coming.result()
+                spark = session.result()
                 if arguments.only != "files of Spark":
                     measure_chunks(spark, kind, chunks, scratch / f"{kind}-chunks", arguments.rounds)
                 if arguments.only != "chunks":

@@ -1,9 +1,9 @@
-"""What a column costs on the wire: bytes for each row, as clients encode a full chunk.
+"""Measures the bytes per row of each column, as clients encode a full chunk.
 
     python -m tools.benchmarks.column_bytes
 
 Makes one month of synthetic sales at full size, takes the first chunk of each large table, and encodes every
-column by itself. `kopitiam.questions.costs` has the figures that this prints.
+column by itself. `kopitiam.questions.explanations` has the figures that this prints.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from kopitiam.intake.cells import convert
 from kopitiam.landing.writer import encode
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.synthetic.generator import write_month_tables
-from kopitiam.synthetic.volumes import plan
+from kopitiam.synthetic.months import plan
 
 SCALE, SEED, MONTH = 1.0, 7, 18  # a month in which most customers are known
 MEASURED = ("transactions", "transaction_items", "users")
@@ -36,6 +36,7 @@ def main() -> None:
 
 
 def bytes_per_row(table: str, file: Path) -> dict[str, float]:
+    """Bytes per row of each column of the table, encoded alone."""
     names = list(LAYOUT[table].by_name)
     texts = pa_csv.read_csv(
         file,

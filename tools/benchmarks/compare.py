@@ -1,4 +1,4 @@
-"""Contenders in turns: every one once per round, so that a noisy machine is unkind to all alike.
+"""Runs contenders in turns, each once per round, so that noise of the machine affects all alike.
 
 The answers of each run are compared byte for byte with those of the reference contender.
 """
@@ -34,13 +34,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Standing:
-    """How one contender did over all rounds; one that failed has an error and the rounds before it."""
+    """Figures of one contender over all rounds. One that failed has an error and the rounds before it."""
 
     name: str
     seconds: tuple[float, ...]
     peak_bytes: int
     ratio: float | None  # of its median to the reference's
-    agrees: bool | None  # None: it writes no answers, or failed
+    agrees: bool | None  # with the reference; None: it writes no answers, or failed
     differing_files: tuple[str, ...] = ()
     error: str | None = None
 
@@ -75,7 +75,7 @@ class Comparison:
 
     @property
     def is_sound(self) -> bool:
-        """Nobody failed and nobody gave other answers."""
+        """No contender failed or gave other answers than the reference."""
         return not any(standing.error or standing.agrees is False for standing in self.standings)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +95,10 @@ def compare(
     reference: str = "DuckDB",
     announce: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """A contender that fails sits out the later rounds; without the reference there is nothing to compare."""
+    """Runs all contenders in turns. One that fails is left out of later rounds.
+
+    Raises CommandError if the reference fails, ValueError if there are no rounds.
+    """
     if rounds < 1:
         raise ValueError(f"{rounds} rounds: want at least 1")
     _bring_into_page_cache(data)
@@ -132,7 +135,7 @@ def _standing(contender: Contender, runs: list[Run], reference: list[Run], error
 
 
 def _differing_files(contender: Contender, runs: list[Run], reference: Run) -> tuple[str, ...]:
-    """Every round counts: an answer that changes from run to run is a difference too."""
+    """Files that differ from the reference in any round."""
     return tuple(
         file
         for file in contender.answer_files
@@ -155,7 +158,7 @@ def _digest(file: Path) -> str | None:
 
 
 def _bring_into_page_cache(data: Path) -> None:
-    """Otherwise the first contender alone would pay for a cold disk."""
+    """Reads all files once, or the first contender alone would read from a cold disk."""
     for file in data.rglob("*.csv"):
         with file.open("rb", buffering=0) as content:
             while content.read(READ_BYTES):

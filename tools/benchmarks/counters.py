@@ -1,11 +1,12 @@
-"""CPU that the counters of stages cost a batch.
+"""Measures the CPU that the counters of stages add to a batch.
 
     kopi generate --out data --scale 0.04
     python -m tools.benchmarks.counters data
 
-Computes the same batch of the catalog's questions in turns: without the counts that no partial has, with
-them, and with them where the bounds of no chunk tell the count, so that Spark counts every row. The count
-within each partial cannot be left out; it is one addition a row. Prints Java's CPU seconds and the ratios.
+Computes the same batch of the catalog's questions in turns: without the counts of conditions that no partial
+holds, with them, and with them when chunk statistics never give the count, so that Spark counts every row.
+The count within each partial stays in all three: it is one addition a row. Prints Java's CPU seconds and the
+ratios.
 """
 
 import argparse
@@ -28,14 +29,14 @@ from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import Key
 from tools.benchmarks.codecs import CATALOG, compute, jvm_seconds, land, tame
 
-WARMING_ROUNDS = 6  # until Java's compiler is done
+WARM_UPS = 6  # until Java's compiler is done
 
 
 def landed_share(data: Path, storage: LocalStorage, home: Path) -> Share:
     """All chunks of the data as one batch of one run."""
     run = Run("r", "", RunState.OPEN, CATALOG.to_dict(), "", 1, 0.0, 0.0)
     chunks = tame(data)
-    files = iter(list(land(encode, chunks, home / "landing")))
+    files = iter(land(encode, chunks, home / "landing"))
     keys, inspections = {}, {}
     for table, tables in chunks.items():
         for number, rows in enumerate(tables):
@@ -47,6 +48,8 @@ def landed_share(data: Path, storage: LocalStorage, home: Path) -> Share:
 
 
 def batches(spark: SparkSession, storage: LocalStorage, share: Share) -> dict[str, Callable[[], None]]:
+    """The three ways to compute the batch, by name."""
+
     def batch(has_counts: bool) -> None:
         frames = batch_frames.frames(spark, storage, [share])
         compute([frame for kind, frame in frames if has_counts or counted_fact(kind) is None])
@@ -69,20 +72,21 @@ def main() -> None:
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="kopitiam-counters-") as folder,
-        spark_session(SparkOptions(master="local[2]"), Path(folder)) as coming,
+        spark_session(SparkOptions(master="local[2]"), Path(folder)) as session,
     ):
         home = Path(folder, "home")
         storage = LocalStorage(home)
-        works = batches(coming.result(), storage, landed_share(arguments.data, storage, home))
+        spark = session.result()
+        works = batches(spark, storage, landed_share(arguments.data, storage, home))
         seconds: dict[str, list[float]] = {name: [] for name in works}
-        for number in range(WARMING_ROUNDS + arguments.rounds):
+        for number in range(WARM_UPS + arguments.rounds):
             for name, work in works.items():
-                spent = jvm_seconds(coming.result(), work, 1)
-                if number >= WARMING_ROUNDS:
+                spent = jvm_seconds(spark, work)
+                if number >= WARM_UPS:
                     seconds[name].append(spent)
-    least = median(seconds["without counts"])
+    base = median(seconds["without counts"])
     for name, spent in seconds.items():
-        print(f"{name}: {median(spent):.2f} s, ratio {median(spent) / least:.3f}")
+        print(f"{name}: {median(spent):.2f} s, ratio {median(spent) / base:.3f}")
 
 
 if __name__ == "__main__":

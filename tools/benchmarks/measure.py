@@ -1,4 +1,4 @@
-"""One command, run as a process of its own: how long it took and how much memory its whole tree held."""
+"""Runs one command as a process of its own and measures its time and the memory of its process tree."""
 
 import subprocess
 import tempfile
@@ -14,20 +14,18 @@ TAIL_LINES = 20
 
 
 class CommandError(Exception):
-    """The command ended with another exit code than 0; the text carries the tail of its stderr."""
+    """The command failed; the text has its exit code and the tail of its stderr."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     seconds: float
-    peak_bytes: (
-        int  # the largest sum of resident sizes over the tree; pages shared by processes count for each
-    )
+    peak_bytes: int  # largest sum of resident sizes over the tree; shared pages count in each process
     exit_code: int
 
 
 def measure(argv: list[str], cwd: Path | None = None) -> Measurement:
-    """Run the command to its end; whatever interrupts the wait ends the command and its children too."""
+    """Runs the command to its end. Raises CommandError if it fails; an interrupt ends its whole tree."""
     with tempfile.TemporaryFile() as stderr:
         started = time.perf_counter()
         process = subprocess.Popen(
@@ -54,7 +52,7 @@ def measure(argv: list[str], cwd: Path | None = None) -> Measurement:
 
 
 class _PeakMemory:
-    """Samples a process tree from a thread until told to stop."""
+    """Samples the memory of a process tree in a thread until `stop`, which returns the peak."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

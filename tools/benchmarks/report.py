@@ -1,4 +1,4 @@
-"""What a person sees of a benchmark: a table of contenders, and the bars they were held to."""
+"""Renders the result of a benchmark for the terminal: tables of contenders, streaming, ingest and limits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit that a figure must not pass; one that does not count is shown for information only."""
+    """A figure and its limit. One that does not count is shown for information only."""
 
     name: str
     value: float | None  # None: the contender failed, so there is no figure
@@ -35,7 +35,7 @@ class Bar:
 
 
 def render(result: dict[str, Any]) -> RenderableType:
-    """All of a suite's result, as `run_suite` returns it or as it was saved as JSON."""
+    """Renders the whole result of `run_suite`, fresh or read back from JSON."""
     parts: list[RenderableType] = [comparison_table(result["comparison"])]
     if result["sample"]:
         parts.append(comparison_table(result["sample"]))
@@ -67,7 +67,7 @@ def comparison_table(comparison: dict[str, Any]) -> Table:
 
 
 def ingest_table(ingest: dict[str, Any]) -> Table:
-    """Seconds are summed over threads, so that they add up to more than the clock shows."""
+    """Seconds are summed over threads, so they add up to more than the wall time."""
     table = Table(title="ingest: client to durable, and where the time goes")
     total = sum(ingest["shares"].values())
     for heading in ("step", "thread seconds", "share"):
@@ -88,16 +88,16 @@ def streaming_table(streaming: dict[str, Any], scale: float) -> Table:
         middle, longest = waits[f"{prefix}median_seconds"], max(waits[f"{prefix}seconds"])
         table.add_row(f"END to answers, scale {size:g}", f"{middle:.2f} s", f"{longest:.2f} s")
     costs = {"Spark's overhead per batch": "overhead", "registry commit per batch": "commit"}
-    for words, key in costs.items():
+    for name, key in costs.items():
         spread = batches[f"{key}_milliseconds"]
-        table.add_row(words, *(f"{_figure(spread[each], ',.0f')} ms" for each in ("median", "max")))
-    told = batches["overhead_milliseconds"]["count"]
-    table.caption = f"{batches['count']} batches; triggerExecution less addBatch of {told}"
+        table.add_row(name, *(f"{_figure(spread[kind], ',.0f')} ms" for kind in ("median", "max")))
+    count = batches["overhead_milliseconds"]["count"]
+    table.caption = f"{batches['count']} batches; triggerExecution minus addBatch of {count}"
     return table
 
 
 def breakdown_table(breakdown: dict[str, Any]) -> RenderableType:
-    """Next to the clock, since much runs side by side."""
+    """Thread seconds by step, with the wall time below, since steps run in parallel."""
     table = Table(title="where the time of one warm submit goes")
     for heading in ("", "step", "thread seconds", "share"):
         table.add_column(heading, justify="right" if heading in {"thread seconds", "share"} else "left")
@@ -109,18 +109,19 @@ def breakdown_table(breakdown: dict[str, Any]) -> RenderableType:
             table.add_row("" if number else part, step, f"{seconds:.2f}", share)
         table.add_section()
     clock = ", ".join(f"{part} {seconds:.2f}" for part, seconds in breakdown["parts"].items())
-    told = (
-        f"Spark's overhead is that of {breakdown['batches_with_overhead']} of {breakdown['batches']} batches"
-    )
+    overheads = f"{breakdown['batches_with_overhead']} of {breakdown['batches']}"
     return Group(
         table,
-        Text(f"{total:.2f} thread-seconds: summed over all that runs side by side, waiting included; {told}"),
-        Text(f"{breakdown['wall_seconds']:.2f} s by the clock: {clock}, the rest is Python's start"),
+        Text(
+            f"{total:.2f} thread-seconds: summed over all threads, waiting included; "
+            f"Spark's overhead is known of {overheads} batches"
+        ),
+        Text(f"{breakdown['wall_seconds']:.2f} s of wall time: {clock}, the rest is Python's start"),
     )
 
 
 def troubles(comparisons: Iterable[dict[str, Any]]) -> list[Text]:
-    """Which files differ, and why a contender failed."""
+    """One line for each contender that failed or gave other answers."""
     lines = []
     for comparison in comparisons:
         for standing in comparison["standings"]:

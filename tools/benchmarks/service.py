@@ -1,4 +1,4 @@
-"""A service of the benchmark's own, what it tells about its work, and what a client's run at it took."""
+"""Starts a private service or gateway for a benchmark, reads its log, and times a client's run at it."""
 
 import contextlib
 import json
@@ -31,16 +31,16 @@ STEPS = {"check": "check", "sync": "fsync", "register": "registry"}
 class Service:
     url: str
     process: psutil.Process
-    log: Path  # JSON lines among Spark's own
+    log: Path  # JSON lines, mixed with Spark's own
 
     @property
     def log_bytes(self) -> int:
         return self.log.stat().st_size
 
-    def told(self, after: int) -> str:
-        """What was logged when so many bytes had been."""
+    def log_after(self, position: int) -> str:
+        """The log from this byte on."""
         with self.log.open("rb") as content:
-            content.seek(after)
+            content.seek(position)
             return content.read().decode(errors="replace")
 
 
@@ -50,37 +50,40 @@ class ClientRun:
     wall_seconds: float
     peak_bytes: int
     seconds: dict[str, float]  # of the client's own steps, summed over threads
-    gateway: dict[str, float]  # the same of the gateway's
+    gateway: dict[str, float]  # of the gateway's steps, likewise
 
     @property
     def shares(self) -> dict[str, float]:
-        """Client to durable; what sending takes beyond the gateway's own steps is HTTP's."""
+        """Seconds by step from CSV to durable; HTTP is the time of sending less the gateway's own steps."""
         http = max(0.0, self.seconds["send"] - sum(self.gateway.values()))
         return {step: self.seconds[step] for step in ("parse", "encode")} | {"HTTP": http} | self.gateway
 
 
 def run_client(data: Path, url: str, out: Path | None = None) -> ClientRun:
-    """Up to the answers in `out`, or else until all is durable. Nobody else may upload meanwhile."""
+    """Submits the data: until its answers are in `out`, or without it until all chunks are durable.
+
+    No other client may upload meanwhile: the gateway's figures are differences of its counters.
+    """
     before = _gateway_seconds(url)
     with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as scratch:
         figures = Path(scratch) / "figures.json"
         command = [sys.executable, str(CLIENT), str(data), url, str(figures)]
         whole = measure([*command, str(out)] if out else command)
-        found: dict[str, Any] = json.loads(figures.read_text())
+        client: dict[str, Any] = json.loads(figures.read_text())
     after = _gateway_seconds(url)
-    gateway = {word: after.get(step, 0.0) - before.get(step, 0.0) for step, word in STEPS.items()}
-    return ClientRun(found["run"], whole.seconds, found["peak_bytes"], found["seconds"], gateway)
+    gateway = {name: after.get(step, 0.0) - before.get(step, 0.0) for step, name in STEPS.items()}
+    return ClientRun(client["run"], whole.seconds, client["peak_bytes"], client["seconds"], gateway)
 
 
 def _gateway_seconds(url: str) -> dict[str, float]:
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         text = answer.read().decode()
-    found = re.findall(r'^kopitiam_chunk_seconds_sum\{step="(\w+)"\} (\S+)$', text, re.MULTILINE)
-    return {step: float(seconds) for step, seconds in found}
+    sums = re.findall(r'^kopitiam_chunk_seconds_sum\{step="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    return {step: float(seconds) for step, seconds in sums}
 
 
 def running_service() -> AbstractContextManager[Service]:
-    """All in one process, Spark included, ready to take chunks."""
+    """Runs `kopi serve`, ready to take chunks."""
     return _running(
         lambda home, port: [
             *(str(KOPI), "serve", "--home", home, "--port", port),
@@ -90,7 +93,7 @@ def running_service() -> AbstractContextManager[Service]:
 
 
 def running_version(environment: dict[str, str]) -> AbstractContextManager[Service]:
-    """A service like `running_service`, of the package that this environment finds."""
+    """Runs `kopi serve` of the package that this environment imports."""
     return _running(
         lambda home, port: [sys.executable, "-m", "kopitiam", "serve", "--home", home, "--port", port],
         environment,
@@ -98,7 +101,7 @@ def running_version(environment: dict[str, str]) -> AbstractContextManager[Servi
 
 
 def running_gateway() -> AbstractContextManager[Service]:
-    """Nobody else: what becomes durable there is not worked on beside it."""
+    """Runs a gateway alone: no pipeline competes for the CPU."""
     return _running(lambda home, port: [sys.executable, str(GATEWAY), home, port])
 
 
@@ -106,7 +109,7 @@ def running_gateway() -> AbstractContextManager[Service]:
 def _running(
     command: Callable[[str, str], list[str]], environment: dict[str, str] | None = None
 ) -> Iterator[Service]:
-    """On a free port and in a home of its own."""
+    """Runs the command on a free port with a temporary home."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -133,5 +136,5 @@ def _wait_until_ready(service: Service, process: subprocess.Popen[bytes]) -> Non
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
-    tail = service.told(after=0).splitlines()[-TAIL_LINES:]
-    raise CommandError("\n".join(["it did not get ready", *tail]))
+    tail = service.log_after(0).splitlines()[-TAIL_LINES:]
+    raise CommandError("\n".join([f"not ready within {READY_SECONDS} s", *tail]))

@@ -1,7 +1,7 @@
-"""A warm service from within: END to answers, what a batch costs beside its work, where a submit's time goes.
+"""Measures a warm service: END to answers, the overhead of a batch, and where the time of a submit goes.
 
-Spark's figures of a batch come with the log line of the batch after it, unless Spark was idle in between: so
-that every figure says of how many batches it is.
+Spark's figures of a batch are in the log line of the next batch, unless Spark was idle in between. So every
+figure comes with the number of batches it is based on.
 """
 
 import json
@@ -19,8 +19,8 @@ MILLISECONDS = 1000
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the log of a service tells of its batches and final steps."""
+class ServiceLog:
+    """Batches and final steps, as a service logged them."""
 
     batches: tuple[dict[str, Any], ...]
     answered: dict[str, dict[str, float]]  # seconds by step, by run
@@ -30,19 +30,20 @@ class Told:
         return {batch["batch"] for batch in self.batches}
 
     def overheads(self, numbers: Collection[int]) -> list[float]:
-        """Milliseconds that Spark took around the work of these batches, as far as it is told."""
+        """Spark's overhead of these batches in milliseconds, as far as the log has it."""
         before = [batch["spark_before"] for batch in self.batches if batch["spark_before"]]
         return [
             spark["milliseconds"]["triggerExecution"] - spark["milliseconds"]["addBatch"]
             for spark in before
-            if spark["batch"] in numbers and "addBatch" in spark["milliseconds"]  # which an idle look lacks
+            if spark["batch"] in numbers
+            and "addBatch" in spark["milliseconds"]  # missing from an idle trigger
         ]
 
 
-def read_log(text: str) -> Told:
-    """Lines of others, Spark's among them, are passed by."""
+def read_log(text: str) -> ServiceLog:
+    """Skips lines of Spark and others."""
     lines = [line for line in map(_json, text.splitlines()) if "seconds" in line]
-    return Told(
+    return ServiceLog(
         batches=tuple(line for line in lines if line["event"].endswith(" committed")),
         answered={line["run"]: line["seconds"] for line in lines if line["event"].endswith(" answered")},
     )
@@ -50,16 +51,16 @@ def read_log(text: str) -> Told:
 
 def _json(line: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+        fields: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
     except ValueError:
         return {}
-    return found
+    return fields
 
 
 def measure_streaming(
     service: Service, data: Path, tenth: Path, rounds: int, announce: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The data and a tenth of it in turns, then once more for the breakdown."""
+    """Submits the data and a tenth of it in turns, then the data once more for the breakdown."""
     begun = service.log_bytes
     whole: list[float] = []
     small: list[float] = []
@@ -70,12 +71,12 @@ def measure_streaming(
     announce("where the time of one submit goes")
     before = service.log_bytes
     run = _submit(service, data)
-    own = read_log(service.told(before))
-    _submit(service, tenth)  # so that the log tells of the last batch before it
+    own = read_log(service.log_after(before))
+    _submit(service, tenth)  # its log lines have Spark's figures of the batch before it
     return {
         "end_to_answers": end_to_answers(whole, small),
-        "batches": batch_costs(read_log(service.told(begun))),
-        "breakdown": breakdown(run, own.numbers, read_log(service.told(before))),
+        "batches": batch_costs(read_log(service.log_after(begun))),
+        "breakdown": breakdown(run, own.numbers, read_log(service.log_after(before))),
     }
 
 
@@ -94,12 +95,12 @@ def end_to_answers(whole: list[float], tenth: list[float]) -> dict[str, Any]:
     }
 
 
-def batch_costs(told: Told) -> dict[str, Any]:
-    """What each batch costs however little it holds."""
-    commits = [MILLISECONDS * batch["seconds"]["commit"] for batch in told.batches]
+def batch_costs(log: ServiceLog) -> dict[str, Any]:
+    """Fixed costs of a batch: Spark's overhead and the registry commit."""
+    commits = [MILLISECONDS * batch["seconds"]["commit"] for batch in log.batches]
     return {
-        "count": len(told.batches),
-        "overhead_milliseconds": _spread(told.overheads(told.numbers)),
+        "count": len(log.batches),
+        "overhead_milliseconds": _spread(log.overheads(log.numbers)),
         "commit_milliseconds": _spread(commits),
     }
 
@@ -109,13 +110,13 @@ def _spread(values: list[float]) -> dict[str, float | None]:
     return {"count": len(values), "median": middle, "max": max(values, default=None)}
 
 
-def breakdown(run: ClientRun, numbers: Collection[int], told: Told) -> dict[str, Any]:
+def breakdown(run: ClientRun, numbers: Collection[int], log: ServiceLog) -> dict[str, Any]:
     """Thread-seconds by step, of the client, of the batches with these numbers, and of the final step."""
     batches: Counter[str] = Counter()
-    for batch in told.batches:
+    for batch in log.batches:
         if batch["batch"] in numbers:
             batches.update(batch["seconds"])
-    overheads = told.overheads(numbers)
+    overheads = log.overheads(numbers)
     return {
         "wall_seconds": run.wall_seconds,
         "parts": {part: run.seconds[part] for part in ("upload", "END to answers", "download")},
@@ -124,7 +125,7 @@ def breakdown(run: ClientRun, numbers: Collection[int], told: Told) -> dict[str,
         "thread_seconds": {
             "client to durable": run.shares,
             "batches": {**batches, "Spark's overhead": sum(overheads) / MILLISECONDS},
-            "final step": told.answered.get(run.run, {}),
+            "final step": log.answered.get(run.run, {}),
             "answers": {"download": run.seconds["download"]},
         },
     }

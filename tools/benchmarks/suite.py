@@ -1,4 +1,4 @@
-"""The whole benchmark: data made once, all contenders in turns, and the bars that Kopitiam is held to."""
+"""The whole benchmark: generates the data once, runs all contenders in turns, and checks the limits."""
 
 import os
 import shutil
@@ -7,13 +7,15 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import psutil
+
 from tools.benchmarks.compare import Comparison, Contender, compare
-from tools.benchmarks.ingest import compare_ingest
 from tools.benchmarks.measure import measure
 from tools.benchmarks.report import Bar
-from tools.benchmarks.service import running_service
+from tools.benchmarks.service import run_client, running_gateway, running_service
 from tools.benchmarks.streaming import measure_streaming
 
 ENGINES = Path(__file__).parent / "engines"
@@ -33,7 +35,7 @@ def _engine(name: str, script: str) -> Contender:
 
 
 WARM_SERVICE = "kopi submit, warm"
-WARM_UPS = 3  # as many as Java's compiler needs
+WARM_UPS = 3  # until Java's compiler has compiled most of the code
 KOPI_ANALYZE = Contender(
     "kopi analyze", lambda data, out: [str(KOPI), "analyze", str(data), "--out", str(out)]
 )
@@ -60,10 +62,10 @@ def run_suite(
     cache: Path = CACHE,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The figures, ready for JSON; `ok` says that all answers agree and all bars that count are met.
+    """Returns the figures, ready for JSON; `ok`: all answers agree and all limits that count are met.
 
-    `data` takes the place of generated data, and `scale` then tells its size. DuckDB, which the others are
-    measured by, runs whatever `only` names.
+    `data` replaces the generated data, and `scale` is then its size. DuckDB, the reference, always runs, even
+    if `only` does not name it. Raises ValueError if `only` names an unknown contender.
     """
     contenders = choose_contenders(only)
     parts = {part for part in PARTS if not only or part in only}
@@ -106,19 +108,19 @@ def _compared(
     has_service: bool,
     announce: Callable[[str], None],
 ) -> tuple[Comparison, dict[str, Any] | None]:
-    """The same warm service takes part and, where there is a tenth of the data, is looked at more closely."""
+    """Compares the contenders and a warm service; measures its streaming if there is a tenth of the data."""
     reference = CONTENDERS["duckdb"].name
     if not has_service and tenth is None:
         return compare(data, rounds, contenders, reference, announce), None
     with running_service() as service:
         warm = _warm_service(service.url, data, announce)
-        everyone = [*contenders, warm] if has_service else contenders
-        comparison = compare(data, rounds, everyone, reference, announce)
+        all_contenders = [*contenders, warm] if has_service else contenders
+        comparison = compare(data, rounds, all_contenders, reference, announce)
         return comparison, measure_streaming(service, data, tenth, rounds, announce) if tenth else None
 
 
 def _warm_service(url: str, data: Path, announce: Callable[[str], None]) -> Contender:
-    """Upload to answers, durably, at a service that has seen such data before."""
+    """A contender that submits to the running service, after warm-up submits."""
 
     def submit(folder: Path, out: Path) -> list[str]:
         return [str(KOPI), "submit", str(folder), "--server", url, "--out", str(out)]
@@ -131,7 +133,10 @@ def _warm_service(url: str, data: Path, announce: Callable[[str], None]) -> Cont
 
 
 def generated_data(scale: float, seed: int, cache: Path, announce: Callable[[str], None]) -> Path:
-    """Renamed into place when whole, so that a broken-off attempt is never taken for data."""
+    """The folder of generated data; generated now if it is not in the cache.
+
+    A folder is renamed into place when it is complete, so that a failed attempt is never taken for data.
+    """
     folder = cache / f"scale-{scale:g}-seed-{seed}"
     if folder.is_dir():
         return folder
@@ -146,8 +151,40 @@ def generated_data(scale: float, seed: int, cache: Path, announce: Callable[[str
     return folder
 
 
+def compare_ingest(data: Path, rounds: int, announce: Callable[[str], None]) -> dict[str, Any]:
+    """Compares the way from CSV files to durable chunks at a gateway with pyarrow alone, in turns.
+
+    Returns the ratio of medians, and where the time of Kopitiam's last round went.
+    """
+    baseline, ours = [], []
+    with running_gateway() as service:
+        peak = 0
+        for number in range(1, rounds + 1):
+            announce(f"round {number} of {rounds}: pyarrow alone")
+            with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as out:
+                command = [sys.executable, str(ENGINES / "arrow_landing.py"), str(data), f"{out}/landed"]
+                baseline.append(measure(command).seconds)
+            announce(f"round {number} of {rounds}: client to durable")
+            ours.append(run_client(data, service.url))
+            peak = max(peak, _resident_bytes(service.process))
+    seconds = [run.wall_seconds for run in ours]
+    return {
+        "baseline_seconds": baseline,
+        "seconds": seconds,
+        "ratio": median(seconds) / median(baseline),
+        "shares": ours[-1].shares,
+        "client_peak_bytes": ours[-1].peak_bytes,
+        "gateway_bytes": peak,
+    }
+
+
+def _resident_bytes(gateway: psutil.Process) -> int:
+    """Memory of the gateway and its examiners."""
+    return sum(process.memory_info().rss for process in (gateway, *gateway.children(recursive=True)))
+
+
 def start_up_comparison(sample: Path, rounds: int, announce: Callable[[str], None]) -> Comparison:
-    """On a few thousand rows Kopitiam's time is what Spark costs to start, and what it adds to that."""
+    """Compares Kopitiam with a bare Spark session on a few thousand rows, where the start dominates."""
     contenders = [BARE_SPARK, replace(KOPI_ANALYZE, answer_files=())]
     return compare(sample, rounds, contenders, BARE_SPARK.name, announce)
 
@@ -159,7 +196,7 @@ def _bars(
     streaming: dict[str, Any] | None,
     ingest: dict[str, Any] | None,
 ) -> list[Bar]:
-    """One for each part that was measured; most hold for the full size only."""
+    """One limit for each part that was measured; most count at full size only."""
     counts = scale >= FULL_SCALE
     ratios = {standing.name: standing.ratio for standing in comparison.standings}
     bars = []

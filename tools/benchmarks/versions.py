@@ -1,4 +1,4 @@
-"""CPU of the catalog's questions in this tree and in an older one, in one run.
+"""Compares the CPU of the catalog's questions in this tree and in an older one, in one run.
 
     python -m tools.benchmarks.versions REVISION [--scale 0.3] [--rounds 5]
 
@@ -24,14 +24,13 @@ import psutil
 from tools.benchmarks.service import Service, running_version
 from tools.benchmarks.suite import CACHE, generated_data
 
-CHECKOUT = Path(__file__).parents[1]
-KOPI = [sys.executable, "-m", "kopitiam"]
+CHECKOUT = Path(__file__).parents[2]
 WARM_UPS = 8  # with three, Java's compiler was still at work for three rounds
 
 
 @dataclass(frozen=True)
 class CpuSeconds:
-    """CPU seconds of one submit."""
+    """CPU seconds that one submit took."""
 
     service: float
     java: float
@@ -47,18 +46,9 @@ class Version:
     def submit(self, data: Path) -> CpuSeconds:
         before = self._service_seconds(), _children_seconds()
         with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as out:
+            command = [sys.executable, "-m", "kopitiam", "submit", str(data)]
             subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "kopitiam",
-                    "submit",
-                    str(data),
-                    "--server",
-                    self.service.url,
-                    "--out",
-                    out,
-                ],
+                [*command, "--server", self.service.url, "--out", out],
                 env=environment(self.source),
                 check=True,
                 capture_output=True,
@@ -67,11 +57,11 @@ class Version:
         return CpuSeconds(service - before[0][0], java - before[0][1], client - before[1])
 
     def _service_seconds(self) -> tuple[float, float]:
-        """Of all processes of the service, and of Java alone, since they were started."""
+        """CPU seconds of all processes of the service, and of Java alone, since their start."""
         whole = java = 0.0
         for process in (self.service.process, *self.service.process.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                spent = sum(process.cpu_times()[:4])  # its own, and its children's that have ended
+                spent = sum(process.cpu_times()[:4])  # of the process and of its children that have ended
                 whole += spent
                 java += spent if "java" in process.name() else 0.0
         return whole, java
@@ -124,5 +114,5 @@ if __name__ == "__main__":
     parser.add_argument("revision", help="the older tree, such as a commit or a tag")
     parser.add_argument("--scale", type=float, default=0.3)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    compare_versions(given.revision, given.scale, given.rounds)
+    arguments = parser.parse_args()
+    compare_versions(arguments.revision, arguments.scale, arguments.rounds)

@@ -1,1 +1,1 @@
-"""Runs faults against the real product, measures what happens, and writes docs/reliability.md."""
+"""The reliability harness: runs faults against the real product, measures, and writes docs/reliability.md."""

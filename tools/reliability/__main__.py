@@ -1,4 +1,4 @@
-"""`python -m tools.reliability`: runs faults, keeps their results, writes docs/reliability.md."""
+"""`python -m tools.reliability`: runs faults, saves their results, and writes docs/reliability.md."""
 
 import argparse
 import contextlib
@@ -25,7 +25,7 @@ _RUNS, _CLIENTS, _MINUTES = 500, 32, 10.0  # of the full set
 
 
 def main() -> int:
-    """0 if no target was missed, else 1."""
+    """Returns the exit code: 0 if no target was missed, else 1."""
     arguments = _arguments()
     if arguments.page:
         _write_page(arguments.results, arguments.out)
@@ -40,7 +40,7 @@ def main() -> int:
             arguments.clients,
             arguments.minutes,
             arguments.run_minutes,
-            lambda words: print(f"    {words}", flush=True),
+            lambda text: print(f"    {text}", flush=True),
         )
         names = arguments.only or list(FAULTS)
         for position, name in enumerate(names, start=1):
@@ -48,8 +48,8 @@ def main() -> int:
             results.append(_run(name, session, arguments))
             if not arguments.trial:
                 _keep(results[-1], arguments)
-    measurements = [each for result in results for each in result.measurements]
-    missed = sum(each.verdict is Verdict.MISSED for each in measurements)
+    measurements = [measurement for result in results for measurement in result.measurements]
+    missed = sum(measurement.verdict is Verdict.MISSED for measurement in measurements)
     where = "" if arguments.trial else f", {arguments.out} is written"
     print(f"{len(measurements)} measurements, {missed} missed{where}")
     return 1 if missed else 0
@@ -57,21 +57,33 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.reliability", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="NAME", help=f"of {', '.join(FAULTS)}")
-    parser.add_argument("--sample", action="store_true", help="few repetitions of everything")
-    parser.add_argument("--seed", type=int, default=1, help="of every random choice [default: 1]")
-    parser.add_argument("--runs", type=int, default=_RUNS, help=f"one after another [default: {_RUNS}]")
-    parser.add_argument("--run-minutes", type=float, default=math.inf, help="fewer of them after that time")
-    parser.add_argument("--clients", type=int, default=_CLIENTS, help=f"at once [default: {_CLIENTS}]")
-    parser.add_argument("--minutes", type=float, default=_MINUTES, help=f"of them [default: {_MINUTES:g}]")
     parser.add_argument(
-        *("--results", "-r"), type=Path, default=_DOCS / "reliability.json", help="where results are kept"
+        "--only",
+        nargs="+",
+        choices=FAULTS,
+        metavar="NAME",
+        help=f"run these faults only: {', '.join(FAULTS)}",
+    )
+    parser.add_argument("--sample", action="store_true", help="make few repetitions of everything")
+    parser.add_argument("--seed", type=int, default=1, help="seed of every random choice [default: 1]")
+    parser.add_argument("--runs", type=int, default=_RUNS, help=f"runs of many-runs [default: {_RUNS}]")
+    parser.add_argument("--run-minutes", type=float, default=math.inf, help="time limit of many-runs")
+    parser.add_argument(
+        "--clients", type=int, default=_CLIENTS, help=f"clients of many-clients [default: {_CLIENTS}]"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=_MINUTES, help=f"duration of many-clients [default: {_MINUTES:g}]"
+    )
+    parser.add_argument(
+        *("--results", "-r"), type=Path, default=_DOCS / "reliability.json", help="file with the results"
     )
     parser.add_argument("--out", type=Path, default=_DOCS / "reliability.md", help="the page to write")
-    parser.add_argument("--page", action="store_true", help="write the page from kept results, run nothing")
-    parser.add_argument("--trial", action="store_true", help="keep no results and write no page")
-    parser.add_argument("--replace", action="store_true", help="a sample may replace a full result")
-    parser.add_argument("--keep", type=Path, default=None, metavar="DIR", help="keep homes and logs here")
+    parser.add_argument("--page", action="store_true", help="write the page from saved results, run nothing")
+    parser.add_argument("--trial", action="store_true", help="save no results and write no page")
+    parser.add_argument("--replace", action="store_true", help="let a sample replace a full result")
+    parser.add_argument(
+        "--keep", type=Path, default=None, metavar="DIR", help="keep homes and logs in this folder"
+    )
     return parser.parse_args()
 
 
@@ -113,10 +125,10 @@ def _is_full(name: str, arguments: argparse.Namespace) -> bool:
 
 
 def _keep(result: Result, arguments: argparse.Namespace) -> None:
-    """Read again each time: another run of the harness may have kept results meanwhile."""
+    """Saves the result. Reads the file again first, since another harness may have written to it."""
     results = load_results(arguments.results)
     if not merge(results, result, may_replace_full=arguments.replace):
-        print(f"    not kept: {result.fault} has a full result, and this is a sample (see --replace)")
+        print(f"    not saved: {result.fault} has a full result, and this is a sample (see --replace)")
         return
     save_results(arguments.results, results.values())
     _write_page(arguments.results, arguments.out)
@@ -130,8 +142,8 @@ def _write_page(results: Path, out: Path) -> None:
 def _show(measurement: Measurement) -> None:
     figures = "; ".join(figure.measured for figure in measurement.figures)
     print(f"    {measurement.verdict.value}: {measurement.fault}, {measurement.times}: {figures}")
-    for words in (*measurement.missed, *measurement.notes, *filter(None, [measurement.skipped])):
-        print(f"      {words}")
+    for text in (*measurement.missed, *measurement.notes, *filter(None, [measurement.skipped])):
+        print(f"      {text}")
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Which clocks of a fleet are wrong, and by how much. No I/O."""
+"""The cases of the fault clocks: which node's clock is wrong, and by how much. No I/O."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""`kopi serve` killed at each crash point and started again, on the same home."""
+"""The fault crash-points: kills `kopi serve` at each crash point and starts it again on the same home."""
 
 import contextlib
 import random
@@ -25,9 +25,9 @@ from tools.reliability.scenes import (
     state_of,
 )
 
-_PATIENCE_SECONDS = 600.0  # of the clients, who wait for the next start
+_PATIENCE_SECONDS = 600.0  # clients keep trying this long, across restarts
 _LIFE_SECONDS = 240.0
-_GRACE_SECONDS = 15.0  # a point may be passed after a run has its answers
+_GRACE_SECONDS = 15.0  # a point may be reached after the run has its answers
 _READY_MOST_SECONDS = 60.0
 _RECOVER_MOST_SECONDS = 120.0
 _SMALL_CHUNK_ROWS = 6
@@ -37,13 +37,13 @@ _MANY_BATCHES = FEW | {
     "users": 10,
     "transaction_items": 20,
 }
-# Points that `kopi serve` never passes, by the beginning of their names.
-_ELSEWHERE = dict.fromkeys(ONLY_MONITOR_POINTS, "only a monitor of a fleet passes it, see its own row")
+# Points that `kopi serve` never reaches, by prefix.
+_ELSEWHERE = dict.fromkeys(ONLY_MONITOR_POINTS, "only a monitor of a fleet reaches it, see its own row")
 
 
 @dataclass(frozen=True)
 class _Client:
-    """Sends one run, and cancels another; both across the deaths of the service."""
+    """Submits one run and cancels another; both survive restarts of the service."""
 
     service: Service
     sales: Sales
@@ -80,13 +80,13 @@ class _Client:
 
 
 def crash_points(session: Session) -> Iterator[Measurement]:
-    """A life with an armed point until it dies, then one without that finishes what was under way."""
+    """For each point: starts the service armed, awaits its crash, starts it again, awaits the answers."""
     folder, chance = session.new_folder("crash-points"), random.Random(session.seed)
     points = list(POINTS) if not session.is_sample else chance.sample(list(POINTS), 3)
     elsewhere = [point for point in points if _why_elsewhere(point)]
     tally = _Tally()
     with serving(folder, starts=False) as service, ThreadPoolExecutor(2) as threads:
-        for position, point in enumerate(each for each in points if each not in elsewhere):
+        for position, point in enumerate(point for point in points if point not in elsewhere):
             client = _client(session, service, folder, position, point)
             _die_and_recover(service, point, client, threads, tally)
             session.say(f"{point}: answered {tally.recovered[-1]:.0f} s after the next start")
@@ -146,7 +146,7 @@ def _client(session: Session, service: Service, folder: Path, position: int, poi
 
 
 def _has_died(service: Service, *clients: Future[str]) -> bool:
-    """Whether the service died by the point; False if its clients are done and it still lives."""
+    """Whether the service crashed at the point; False if its clients are done and it still runs."""
     assert service.process is not None
     began, done_at = time.monotonic(), None
     while time.monotonic() - began < _LIFE_SECONDS:
@@ -162,4 +162,4 @@ def _has_died(service: Service, *clients: Future[str]) -> bool:
 
 
 def _why_elsewhere(point: str) -> str | None:
-    return next((why for beginning, why in _ELSEWHERE.items() if point.startswith(beginning)), None)
+    return next((why for prefix, why in _ELSEWHERE.items() if point.startswith(prefix)), None)

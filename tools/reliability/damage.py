@@ -1,4 +1,4 @@
-"""Torn and flipped bytes in files of the home: refused, failed with a reason, or recovered; never wrong."""
+"""Faults that damage files of the home. The product must refuse, fail with a reason, or recover."""
 
 import contextlib
 import random
@@ -54,19 +54,19 @@ def _torn(content: bytearray, chance: random.Random) -> bytearray:
 _DAMAGES: tuple[Damage, ...] = (_one_bit, _some_bytes, _a_block, _torn)
 
 
-def hurt(file: Path, damage: Damage, chance: random.Random) -> str:
-    """Damages the file; says what was done to it."""
+def damage_file(file: Path, damage: Damage, chance: random.Random) -> str:
+    """Damages the file and returns a description of the damage."""
     content = bytearray(file.read_bytes())
     file.write_bytes(damage(content, chance))
     return f"{file.name}: {damage.__name__.strip('_').replace('_', ' ')}"
 
 
 class _Verdicts:
-    """What became of runs whose files were damaged."""
+    """Counts the outcomes of runs whose files were damaged."""
 
     def __init__(self) -> None:
         self.failed = self.exact = self.silent = 0
-        self.account = Account()  # of runs that were to be answered all the same
+        self.account = Account()  # of damaged runs that were answered all the same
 
     def judge(self, service: Service, sales: Sales, run: str, out: Path) -> None:
         answers = fetch(service, run, out)
@@ -80,20 +80,20 @@ class _Verdicts:
 
 
 def landed_chunks(session: Session) -> Iterator[Measurement]:
-    """Chunks are damaged before anything has read them."""
+    """Damages chunks before any batch has read them."""
     folder, chance = session.new_folder("landed-chunks"), random.Random(session.seed)
     sales, count = session.sales("damaged", session.seed + 3), session.pick(12, 3)
     with serving(folder, starts=False) as service:
         *doomed, sound = _send_unprocessed(service, sales, [*(f"doomed-{n}" for n in range(count)), "sound"])
         for position, run in enumerate(doomed):
             files = sorted((service.home / "landing").glob(f"table=*/shard=*/run={run}/*.parquet"))
-            session.say(hurt(chance.choice(files), _DAMAGES[position % len(_DAMAGES)], chance))
+            session.say(damage_file(chance.choice(files), _DAMAGES[position % len(_DAMAGES)], chance))
         service.start()
         yield _judged(_Scene(session, service, sales, folder), doomed, sound, "landed chunks")
 
 
 def partials(session: Session) -> Iterator[Measurement]:
-    """Partials are damaged after all chunks are processed and before END."""
+    """Damages partials after all chunks are processed and before END."""
     folder, chance = session.new_folder("partials"), random.Random(session.seed)
     sales, count = session.sales("damaged-partials", session.seed + 4), session.pick(12, 3)
     with serving(folder) as service:
@@ -108,11 +108,11 @@ def partials(session: Session) -> Iterator[Measurement]:
             files = [
                 path for path in (service.home / "partials").rglob("*.parquet") if upload.run in str(path)
             ]
-            session.say(hurt(chance.choice(sorted(files)), _DAMAGES[position % len(_DAMAGES)], chance))
+            session.say(damage_file(chance.choice(sorted(files)), _DAMAGES[position % len(_DAMAGES)], chance))
         service.start()
         for upload in uploads:
             upload.end()
-        runs = [each.run for each in doomed]
+        runs = [upload.run for upload in doomed]
         yield _judged(_Scene(session, service, sales, folder), runs, sound.run, "partials")
 
 
@@ -125,7 +125,7 @@ class _Scene:
 
 
 def _judged(scene: _Scene, doomed: list[str], sound: str, what: str) -> Measurement:
-    """Once all runs are over: the damaged ones failed or are exact, the sound one is exact."""
+    """Awaits all runs, then checks: damaged ones failed or are exact, the sound one is exact."""
     service, sales, folder = scene.service, scene.sales, scene.folder
     began, verdicts, others = time.monotonic(), _Verdicts(), Account()
     for run in doomed:
@@ -149,17 +149,17 @@ def _judged(scene: _Scene, doomed: list[str], sound: str, what: str) -> Measurem
 
 
 def _send_unprocessed(service: Service, sales: Sales, labels: list[str]) -> list[str]:
-    """Runs whose chunks have landed and that no batch has read: the service dies over its first batch."""
+    """Sends runs whose chunks land but are never read: the service crashes at its first batch."""
     with ThreadPoolExecutor(len(labels)) as threads, contextlib.closing(FolderClient(service)) as client:
         sending = [threads.submit(client.send, sales, CHUNK_ROWS, label) for label in labels]
-        while not all(each.done() for each in sending):
+        while not all(future.done() for future in sending):
             service.begin(KOPI_CRASH_AT="batch.begun")
             assert service.has_died(ANSWER_SECONDS)
-        return [each.result() for each in sending]
+        return [future.result() for future in sending]
 
 
 def result_files(session: Session) -> Iterator[Measurement]:
-    """One file of the published answers is damaged at a time, all forms are read, and it is put back."""
+    """Damages one published file at a time, reads all forms of the answers, and restores the file."""
     folder, chance = session.new_folder("result-files"), random.Random(session.seed)
     sales, count = session.sales("result-files", session.seed + 5), session.pick(60, 6)
     wrong, refused, same, details = 0, 0, 0, list[str]()
@@ -178,7 +178,7 @@ def result_files(session: Session) -> Iterator[Measurement]:
         for position in range(count):
             file = files[position % len(files)]
             content = file.read_bytes()
-            words = hurt(file, chance.choice(_DAMAGES), chance)
+            damage = damage_file(file, chance.choice(_DAMAGES), chance)
             if file.read_bytes() == content:  # zeros over zeros
                 continue
             for name in names:
@@ -186,7 +186,7 @@ def result_files(session: Session) -> Iterator[Measurement]:
                     response = upload.result(name)
                     if response.status_code == 200 and response.content != sound[name]:
                         wrong += 1
-                        details.append(f"{words}: {name} was served with other bytes")
+                        details.append(f"{damage}: {name} was served with other bytes")
                     elif response.status_code == 200:
                         same += 1
                     refused += response.status_code >= 400
@@ -210,7 +210,7 @@ def result_files(session: Session) -> Iterator[Measurement]:
 
 
 def checkpoints(session: Session) -> Iterator[Measurement]:
-    """The service is killed after its second batch; a file of the checkpoint it leaves is damaged."""
+    """Kills the service after its second batch and damages a file of its checkpoint."""
     folder, chance = session.new_folder("checkpoints"), random.Random(session.seed)
     count, account, recovered = session.pick(6, 1), Account(), list[float]()
     sales = session.sales("checkpoints", session.seed + 6)
@@ -225,7 +225,7 @@ def checkpoints(session: Session) -> Iterator[Measurement]:
             assert service.has_died(ANSWER_SECONDS)
             files = [path for path in (service.home / "checkpoints").rglob("*") if path.is_file()]
             file = chance.choice(sorted(path for path in files if path.stat().st_size))
-            session.say(hurt(file, _DAMAGES[position % len(_DAMAGES)], chance))
+            session.say(damage_file(file, _DAMAGES[position % len(_DAMAGES)], chance))
             began = time.monotonic()
             service.start()
             run = sending.result(ANSWER_SECONDS)
@@ -243,7 +243,7 @@ def checkpoints(session: Session) -> Iterator[Measurement]:
 
 
 def registry_pages(session: Session) -> Iterator[Measurement]:
-    """A root page of the registry's tables is damaged in a copy of the home; the service is started on it."""
+    """Damages a root page of the registry in a copy of the home, and starts the service on it."""
     folder, chance = session.new_folder("registry-pages"), random.Random(session.seed)
     count, sales = session.pick(10, 2), session.sales("registry-pages", session.seed + 7)
     with serving(folder / "sound") as service:
@@ -257,12 +257,12 @@ def registry_pages(session: Session) -> Iterator[Measurement]:
     registry = folder / "sound" / "home" / "registry.sqlite"
     assert not list(registry.parent.glob("registry.sqlite-wal")), "the registry was not closed"
     roots = _root_pages(registry)
-    tally = {"refused": 0, "wrong": 0, "untold": 0, "removed": 0, "exact": 0, "tracebacks": 0}
+    tally = {"refused": 0, "wrong": 0, "unexplained": 0, "removed": 0, "exact": 0, "tracebacks": 0}
     for trial in range(count):
         name, page = chance.choice(roots)
         place = folder / f"trial-{trial}"
         shutil.copytree(folder / "sound" / "home", place / "home")
-        _hurt_page(place / "home" / "registry.sqlite", page, trial, chance)
+        _damage_page(place / "home" / "registry.sqlite", page, trial, chance)
         with serving(place, starts=False) as service:
             outcome = _started_on_damage(service, sales, done, upload)
         session.say(f"root page {page} of {name}: {outcome}")
@@ -275,7 +275,7 @@ def registry_pages(session: Session) -> Iterator[Measurement]:
         (
             none_of("wrong answers", tally["wrong"]),
             none_of("data files removed", tally["removed"]),
-            none_of("starts that ended without a reason", tally["untold"]),
+            none_of("starts that ended without a reason", tally["unexplained"]),
             none_of("tracebacks shown", tally["tracebacks"]),
         ),
         notes=(f"{tally['refused']} starts were refused, {tally['exact']} answered exactly",),
@@ -284,12 +284,12 @@ def registry_pages(session: Session) -> Iterator[Measurement]:
 
 def _root_pages(registry: Path) -> list[tuple[str, int]]:
     with contextlib.closing(sqlite3.connect(registry)) as database:
-        found = database.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage > 0").fetchall()
-    return [(str(name), int(page)) for name, page in [("sqlite_master", 1), *sorted(found)]]
+        roots = database.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage > 0").fetchall()
+    return [(str(name), int(page)) for name, page in [("sqlite_master", 1), *sorted(roots)]]
 
 
-def _hurt_page(registry: Path, page: int, trial: int, chance: random.Random) -> None:
-    """Its header becomes other bytes, or the whole page zeros, or the file ends in it."""
+def _damage_page(registry: Path, page: int, trial: int, chance: random.Random) -> None:
+    """Overwrites the header of the page, fills the page with zeros, or truncates the file in it."""
     content = bytearray(registry.read_bytes())
     begin = (page - 1) * _PAGE_BYTES
     match trial % 3:
@@ -303,7 +303,7 @@ def _hurt_page(registry: Path, page: int, trial: int, chance: random.Random) -> 
 
 
 def _started_on_damage(service: Service, sales: Sales, done: Upload, upload: Upload) -> dict[str, int]:
-    """A start that is refused, or a service that serves no wrong bytes and removes no data."""
+    """Starts the service on the damaged home and counts refusals, wrong answers and removed files."""
     landed = set((service.home / "landing").rglob("*.parquet"))
     published = set((service.home / "results").rglob("*.parquet"))
     service.begin()
@@ -316,9 +316,9 @@ def _started_on_damage(service: Service, sales: Sales, done: Upload, upload: Upl
         outcome = _answers_on_damage(service, sales, done, upload)
     else:
         outcome["refused"] = 1
-    words = service.log.read_text(encoding="utf-8", errors="replace")
-    outcome["untold"] = int(bool(outcome.get("refused")) and not words.strip())
-    outcome["tracebacks"] = int("Traceback" in words)
+    log = service.log.read_text(encoding="utf-8", errors="replace")
+    outcome["unexplained"] = int(bool(outcome.get("refused")) and not log.strip())
+    outcome["tracebacks"] = int("Traceback" in log)
     is_answered = bool(outcome.get("exact"))  # then the landing of that run has been cleaned up
     gone = {path for path in published if not path.exists()}
     if not is_answered:

@@ -1,4 +1,4 @@
-"""Many runs one after another, and many clients for minutes: what grows in the service."""
+"""The faults many-runs and many-clients: measure what grows in a service under lasting load."""
 
 import contextlib
 import sqlite3
@@ -20,14 +20,14 @@ from trees import files_below
 _TINY = {"users": 20, "transactions": 40, "transaction_items": 40}
 _TINY_CHUNK_ROWS = 1000
 _SETTINGS = {
-    "KOPI_GATEWAY__KEEP_RESULTS_HOURS": "0.02",  # 72 s: what finished runs keep is removed meanwhile
-    "KOPI_SPARK__CONF": '{"spark.driver.memory": "1g"}',  # a heap that is soon as large as it gets
+    "KOPI_GATEWAY__KEEP_RESULTS_HOURS": "0.02",  # 72 s: results expire during the measurement
+    "KOPI_SPARK__CONF": '{"spark.driver.memory": "1g"}',  # a heap that soon reaches its limit
 }
 
 
 @dataclass(frozen=True)
 class _Bound:
-    """The most that a quantity may grow for each 100 runs, in the second half of the measurement."""
+    """Allowed growth of a quantity per 100 runs, in the second half of the measurement."""
 
     unit: str
     most: float
@@ -46,7 +46,7 @@ _BOUNDS = {
 
 
 def _sample(service: Service) -> dict[str, float]:
-    """What the service holds now."""
+    """Memory, descriptors, threads, files and rows that the service holds now."""
     held = dict.fromkeys(_BOUNDS, 0.0)
     for process in family(service):
         with contextlib.suppress(psutil.Error):
@@ -75,7 +75,7 @@ def _registry_rows(registry: Path) -> int:
 
 
 def _growth(samples: list[tuple[float, dict[str, float]]]) -> list[Figure]:
-    """The slope of each quantity over the second half of the runs, for each 100 of them."""
+    """Slope of each quantity per 100 runs, over the second half of the runs."""
     second_half = samples[len(samples) // 2 :]
     return [
         Figure(
@@ -89,7 +89,7 @@ def _growth(samples: list[tuple[float, dict[str, float]]]) -> list[Figure]:
 
 
 def many_runs(session: Session) -> Iterator[Measurement]:
-    """Each run is opened when the answers of the one before have been read."""
+    """Submits one small run after another; each waits for the answers of the one before."""
     folder, account, samples = session.new_folder("many-runs"), Account(), []
     sales, seconds = session.sales("tiny", session.seed + 13, _TINY), list[float]()
     with serving(folder, **_SETTINGS) as service:
@@ -120,7 +120,7 @@ def many_runs(session: Session) -> Iterator[Measurement]:
 
 
 def many_clients(session: Session) -> Iterator[Measurement]:
-    """Each client submits one small run after another until the time is over."""
+    """Many clients at once submit one small run after another until the time is over."""
     folder, account, samples = session.new_folder("many-clients"), Account(), []
     sales, calls, lock = session.sales("tiny", session.seed + 13, _TINY), Calls(), threading.Lock()
     failures = list[str]()
@@ -141,7 +141,7 @@ def many_clients(session: Session) -> Iterator[Measurement]:
 
         with ThreadPoolExecutor(session.clients) as threads:
             working = [threads.submit(work, number) for number in range(session.clients)]
-            while not all(each.done() for each in working):
+            while not all(future.done() for future in working):
                 time.sleep(max(1.0, session.minutes * 60 / 60))
                 samples.append((float(account.finished), _sample(service)))
                 if len(samples) % 6 == 0:
@@ -161,7 +161,7 @@ def many_clients(session: Session) -> Iterator[Measurement]:
 
 
 def _bounded(figures: list[Figure], samples: Sequence[tuple[float, object]]) -> list[Figure]:
-    """While the service warms up everything grows: a slope over few runs is shown without a target."""
+    """Drops the targets if there are few samples: while the service warms up, everything grows."""
     if len(samples) >= 20 and samples[-1][0] >= 200:
         return figures
     return [Figure(figure.name, figure.value, figure.unit) for figure in figures]
@@ -171,16 +171,16 @@ def _held(samples: list[tuple[float, dict[str, float]]]) -> str:
     if not samples:
         return "no samples"
     first, last = samples[0][1], samples[-1][1]
-    words = [
+    changes = [
         f"{name} {first[name]:,.0f} → {last[name]:,.0f} {_BOUNDS[name].unit}".strip() for name in _BOUNDS
     ]
-    return f"first and last of {len(samples)} samples: " + "; ".join(words)
+    return f"first and last of {len(samples)} samples: " + "; ".join(changes)
 
 
 def _one_run(
     service: Service, sent: Path, sales: Sales, account: Account, calls: Calls | None = None
 ) -> None:
-    """Opened, sent, answered, and the answers read."""
+    """Opens a run, sends its tables, waits for the answers and reads them."""
     calls = calls or Calls()
     opened = calls.insist(lambda: service.http.post("/api/v1/runs", json={"label": sent.name}))
     assert opened.status_code == 201, opened.text

@@ -1,4 +1,4 @@
-"""Spark's JVM killed or stopped while `kopi serve` works."""
+"""The faults poison-run and stopped-jvm: Spark's JVM is killed or stopped while `kopi serve` works."""
 
 import contextlib
 import signal
@@ -31,9 +31,9 @@ _RECOVER_SECONDS = 120.0
 
 
 def poison_run(session: Session) -> Iterator[Measurement]:
-    """The JVM is killed each time it has begun the final step of one run; others are uploaded beside it.
+    """Kills the JVM at each attempt at the final step of one run, while other runs are uploaded.
 
-    A service that ends with its JVM is started again, as its supervisor would do.
+    A service that ends with its JVM is started again, as a supervisor would do.
     """
     folder, account = session.new_folder("poison-run"), Account()
     sales = session.sales("poison-run", session.seed + 9)
@@ -75,7 +75,7 @@ def poison_run(session: Session) -> Iterator[Measurement]:
 
 
 def _kill_each_attempt(session: Session, service: Service, run: str) -> tuple[int, int, float]:
-    """Kills the JVM when the scratch folder of a final step appears; how many kills and restarts it took."""
+    """Kills the JVM when a scratch folder of a final step appears. Returns kills, restarts, start time."""
     kills, restarts, seen = 0, 0, set[str]()
     began = time.monotonic()
     while kills < _MOST_KILLS and time.monotonic() - began < ANSWER_SECONDS * 2:
@@ -97,7 +97,7 @@ def _kill_each_attempt(session: Session, service: Service, run: str) -> tuple[in
 
 
 def _await_others(service: Service, uploads: list[Upload]) -> int:
-    """Until all are over; a service that ends meanwhile is started again."""
+    """Waits until all uploads are over, restarting the service if it ends. Returns the number of restarts."""
     restarts, deadline = 0, time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
         if not service.is_alive:
@@ -110,7 +110,7 @@ def _await_others(service: Service, uploads: list[Upload]) -> int:
 
 
 def stopped_jvm(session: Session) -> Iterator[Measurement]:
-    """SIGSTOP to the JVM in the middle of a run. It is let go only if nobody notices."""
+    """Sends SIGSTOP to the JVM during a run, and SIGCONT only if the service does not notice."""
     folder, account = session.new_folder("stopped-jvm"), Account()
     sales = session.sales("stopped-jvm", session.seed + 10)
     unnoticed, notice, recover, restarts = 0, list[float](), list[float](), 0

@@ -1,4 +1,4 @@
-"""The catalog of faults. A fault that breaks off counts as a missed target; the others are still run."""
+"""The catalog of faults. A fault that raises an error counts as a missed target; the others still run."""
 
 import importlib
 import time
@@ -14,7 +14,7 @@ from tools.reliability.scenes import Session
 
 @dataclass(frozen=True)
 class Fault:
-    """`place` is `module:function` below this package, loaded when the fault is run."""
+    """`place` is `module:function` in this package, imported when the fault runs."""
 
     place: str
     summary: str
@@ -27,43 +27,45 @@ FAULTS = {
     "result-files": Fault("damage:result_files", "torn and flipped bytes in result files"),
     "checkpoints": Fault("damage:checkpoints", "torn and flipped bytes in Spark's checkpoint"),
     "registry-pages": Fault("damage:registry_pages", "damaged root pages of the registry"),
-    "full-disk": Fault("full_disks:full_disks", "a full disk below each folder of the home"),
+    "full-disk": Fault("full_disks:full_disks", "a full disk under each folder of the home"),
     "power-cut": Fault("power_cuts:power_cuts", "a power cut: only synced bytes and names survive"),
-    "slow-senders": Fault("senders:slow_senders", "senders of a byte at a time, and half heads"),
-    "poison-bodies": Fault("senders:poison_bodies", "bodies made to break or fill the gateway"),
+    "slow-senders": Fault(
+        "senders:slow_senders", "clients that send a byte at a time, and half request heads"
+    ),
+    "poison-bodies": Fault("senders:poison_bodies", "bodies made to crash or exhaust the gateway"),
     "poison-run": Fault("engines:poison_run", "a run whose final step kills the JVM each time"),
     "stopped-jvm": Fault("engines:stopped_jvm", "SIGSTOP to the JVM"),
     "registry-moved": Fault("registries:moved_and_swapped", "a registry moved away or swapped"),
-    "clocks": Fault("fleet_faults:clocks", "clocks of nodes off by seconds and hours, or jumping"),
+    "clocks": Fault("fleet_faults:clocks", "node clocks off by seconds to an hour, or jumping"),
     "monitor-points": Fault("fleet_faults:monitor_points", "kill -9 at each crash point of monitors"),
     "kills": Fault("fleet_faults:kills", "kopi chaos kills nodes and services of a fleet"),
     "partition": Fault("partitions:partition", "PostgreSQL behind dropped packets"),
     "many-runs": Fault("endurance:many_runs", "small runs one after another"),
-    "many-clients": Fault("endurance:many_clients", "clients at once for minutes"),
+    "many-clients": Fault("endurance:many_clients", "many clients at once, for minutes"),
 }
 
 
 def run_fault(name: str, session: Session) -> Iterator[Measurement]:
-    """What the fault measures. A fault that cannot run here is `skipped` with the reason."""
+    """Runs the fault and yields its measurements. One that cannot run here is `skipped`, with the reason."""
     fault = FAULTS[name]
     begun = time.monotonic()
     try:
         module, _, function = fault.place.partition(":")
         measure = getattr(importlib.import_module(f"tools.reliability.{module}"), function)
         for measurement in measure(session):
-            notes = tuple(_without_place(note, session) for note in measurement.notes)
+            notes = tuple(_without_folder(note, session) for note in measurement.notes)
             yield replace(measurement, notes=notes, seconds=time.monotonic() - begun)
             begun = time.monotonic()
     except pytest.skip.Exception as reason:
         yield Measurement(fault.summary, "not at all", session.seed, skipped=str(reason))
     except (Exception, pytest.fail.Exception) as error:
         session.say(traceback.format_exc())
-        words = _without_place(str(error).strip().partition("\n")[0][:300], session)
+        text = _without_folder(str(error).strip().partition("\n")[0][:300], session)
         yield Measurement(
-            fault.summary, "broke off", session.seed, error=f"broke off: {type(error).__name__}: {words}"
+            fault.summary, "broke off", session.seed, error=f"broke off: {type(error).__name__}: {text}"
         )
 
 
-def _without_place(words: str, session: Session) -> str:
-    """The page names no folder of the machine that it was made on."""
-    return words.replace(str(session.folder), "…")
+def _without_folder(text: str, session: Session) -> str:
+    """Keeps folders of this machine out of the page."""
+    return text.replace(str(session.folder), "…")

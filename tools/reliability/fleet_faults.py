@@ -1,4 +1,4 @@
-"""Faults of a fleet with RabbitMQ and PostgreSQL on this machine: wrong clocks, and kills by `kopi chaos`."""
+"""Faults of a fleet with RabbitMQ and PostgreSQL: wrong clocks, killed monitors, `kopi chaos`."""
 
 import contextlib
 import struct
@@ -16,13 +16,12 @@ from kopitiam.synthetic import generate
 from rabbitmq_server import ensure_installed
 from tools.reliability.clock_cases import ClockCase, all_cases, sampled_cases
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
-from tools.reliability.scenes import Session
-from tools.reliability.shims import compiled
+from tools.reliability.scenes import Session, compile_shim
 
 _SERVICES = ("postgresql", "rabbitmq")
 _SCALE, _CHUNK_ROWS = 0.001, 1000  # 14,600 transactions
 _LEASE_SECONDS = 15
-_WATCH_SECONDS = 25.0  # longer than a lease, and than a node may be silent
+_WATCH_SECONDS = 25.0  # longer than a lease, and than the heartbeat timeout
 
 
 @contextlib.contextmanager
@@ -40,9 +39,9 @@ def _fleet(folder: Path, more: str = "") -> Iterator[Fleet]:
 
 
 def clocks(session: Session) -> Iterator[Measurement]:
-    """One node at a time is started with a clock that is off, while a run is uploaded slowly."""
+    """Starts one node at a time with a wrong clock while a run is uploaded slowly."""
     folder = session.new_folder("clocks")
-    shim = _Shim(compiled("shift_clock", folder), folder / "shift")
+    shim = _Shim(compile_shim("shift_clock", folder), folder / "shift")
     generate(folder / "data", _SCALE, session.seed)
     cases = sampled_cases(session.seed) if session.is_sample else all_cases()
     ended = revived = differing = 0
@@ -69,7 +68,7 @@ def clocks(session: Session) -> Iterator[Measurement]:
 
 
 def _watched(fleet: Fleet, client: Trickle, data: Path, out: Path) -> tuple[int, int, bool]:
-    """Whether the run was ended, how many nodes were replaced, and whether the answers are exact."""
+    """Returns whether the run was ended (0 or 1), nodes replaced, and whether the answers are exact."""
     before = fleet.pids()
     sending = threading.Thread(target=client.send, daemon=True)
     sending.start()
@@ -88,7 +87,7 @@ def _watched(fleet: Fleet, client: Trickle, data: Path, out: Path) -> tuple[int,
 
 @dataclass(frozen=True)
 class _Shim:
-    """Moves the wall clock of the processes that load it, by what its file says at the moment."""
+    """Shifts the wall clock of the processes that load it, by the seconds in its file."""
 
     library: Path
     file: Path
@@ -104,7 +103,7 @@ class _Shim:
 
 @contextlib.contextmanager
 def _wrong_clock(fleet: Fleet, case: ClockCase, shim: _Shim) -> Iterator[None]:
-    """The node has another clock while the block lasts; its monotonic clock is left alone."""
+    """Gives the node a wrong wall clock while the block runs; its monotonic clock stays right."""
     shim.shift(0 if case.is_jumping else case.offsets[0])
     fleet.do("node", "stop", case.node)
     _start(fleet, case.node, **shim.settings)
@@ -138,7 +137,7 @@ def _start(fleet: Fleet, name: str, **settings: str) -> None:
 
 
 def monitor_points(session: Session) -> Iterator[Measurement]:
-    """The leader and its successor die at crash points, one after the other, while a run is uploaded."""
+    """Kills the leader and then its successor at crash points while a run is uploaded."""
     folder = session.new_folder("monitor-points")
     generate(folder / "data", _SCALE, session.seed)
     acts = sampled_acts(session.seed, 2) if session.is_sample else all_acts()
@@ -181,7 +180,7 @@ def _is_exact(data: Path, out: Path) -> bool:
 
 
 def kills(session: Session) -> Iterator[Measurement]:
-    """`kopi chaos` with its own report: what it killed, and what its clients got."""
+    """Runs `kopi chaos` and takes the figures from its report."""
     count, folder = session.pick(12, 4), session.new_folder("kills")
     with _fleet(folder) as fleet:
         report = fleet.do(

@@ -1,4 +1,4 @@
-"""A full disk below one folder of the home of a running service: said, waited for, and nothing lost."""
+"""The fault full-disk, under one folder of the home. The service must report it, wait, and lose nothing."""
 
 import contextlib
 import time
@@ -14,8 +14,8 @@ from full_disk import fill, mounted
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.scenes import CHUNK_ROWS, OVER, Account, Calls, Session, fetch, serving, state_of
 
-_FULL_SECONDS = 25.0  # longer than it takes to try three times
-_MOST_FULL_SECONDS = 120.0  # until somebody says so: a busy machine may not need the disk before
+_FULL_SECONDS = 25.0  # longer than three attempts take
+_MOST_FULL_SECONDS = 120.0  # a busy machine may not need the disk sooner
 _NOTICE_SECONDS = 30.0
 _OTHERS = ("landing", "incoming", "partials", "results", "rejected", "checkpoints", "logs")
 _REFUSALS = frozenset({429, 503, 507})
@@ -23,11 +23,11 @@ _REFUSALS = frozenset({429, 503, 507})
 
 @dataclass(frozen=True)
 class _Place:
-    """A part of the home on a disk of its own, and the folders or files that lie there."""
+    """A part of the home that is put on a small disk of its own."""
 
     name: str
     folders: tuple[str, ...]
-    is_home: bool = False  # then the home is the small disk; folders of data lie elsewhere
+    is_home: bool = False  # the home itself is the small disk; its data folders are elsewhere
     room_bytes: int = 8 << 20
 
 
@@ -36,11 +36,12 @@ _PLACES = (
     _Place("partials", ("partials",)),
     _Place("results", ("results",)),
     _Place("the checkpoint", ("checkpoints",)),
-    _Place("the registry", (), is_home=True, room_bytes=96 << 20),  # with Spark's scratch beside it
+    _Place("the registry", (), is_home=True, room_bytes=96 << 20),  # room for Spark's scratch files too
 )
 
 
 def full_disks(session: Session) -> Iterator[Measurement]:
+    """Fills the disk under one part of the home after another, each under its own service."""
     sales = session.sales("full-disk", session.seed + 11)
     for place in _PLACES[: session.pick(len(_PLACES), 1)]:
         folder = session.new_folder(f"full-disk-{place.name.split()[-1]}")
@@ -51,7 +52,7 @@ def full_disks(session: Session) -> Iterator[Measurement]:
 
 
 def _lay_out(home: Path, disk: Path, roomy: Path, place: _Place) -> None:
-    """The folders of the home as links to the small disk, or to one with room."""
+    """Makes the folders of the home links to the small disk, or to one with room."""
     if place.is_home:
         home.symlink_to(disk)
         for name in _OTHERS:
@@ -65,8 +66,8 @@ def _lay_out(home: Path, disk: Path, roomy: Path, place: _Place) -> None:
 
 
 def _filled(session: Session, service: Service, disk: Path, sales: Sales, place: _Place) -> Measurement:
-    """Filled when half of the run is there, emptied when it was full for a while and somebody has said so;
-    then the run is answered. Answers need the disk when all of the run is there."""
+    """Fills the disk after half of the upload, empties it once the service has reported it, awaits answers.
+    A full disk under results is needed, and noticed, only after the whole upload."""
     service.start()
     calls, account = Calls(), Account()
     upload = Upload(service, service.home.parent / "sent")
@@ -86,9 +87,9 @@ def _filled(session: Session, service: Service, disk: Path, sales: Sales, place:
             is_ended = _end(calls, upload)
         if is_ended and needed_at is None:
             needed_at = time.monotonic()
-        is_said = sum(calls.statuses[status] for status in _REFUSALS) > refusals
+        is_reported = sum(calls.statuses[status] for status in _REFUSALS) > refusals
         ready = calls.make(lambda: service.http.get("/readyz"))
-        if notice is None and (is_said or ready is None or ready.status_code == 503):
+        if notice is None and (is_reported or ready is None or ready.status_code == 503):
             notice = time.monotonic() - (needed_at or began)
         time.sleep(0.3)
     full = time.monotonic() - began
@@ -113,12 +114,12 @@ def _filled(session: Session, service: Service, disk: Path, sales: Sales, place:
             at_most("longest call", calls.longest, 30, "s"),
             *account.figures(),
         ),
-        notes=tuple(f"{place.name}: {words}" for words in account.complaints),
+        notes=tuple(f"{place.name}: {complaint}" for complaint in account.complaints),
     )
 
 
 def _put(calls: Calls, upload: Upload, piece: tuple[str, int, str]) -> int | None:
-    """The rows of the chunk once it is stored; None if it was refused."""
+    """Sends the chunk. Returns its rows if it is stored, None if it was refused."""
     table, number, text = piece
     response = calls.make(lambda: upload.put(table, number, text))
     if response is None or response.status_code not in (200, 201):
@@ -140,7 +141,7 @@ def _end(calls: Calls, upload: Upload) -> bool:
 def _go_on(
     service: Service, calls: Calls, upload: Upload, rest: list[tuple[str, int, str]], is_ended: bool
 ) -> float:
-    """Sends what was refused until the run is over; seconds since there was room."""
+    """Sends the rest of the upload and awaits the end of the run. Returns the seconds it took."""
     began = time.monotonic()
     while time.monotonic() - began < ANSWER_SECONDS:
         if not service.is_alive:

@@ -1,4 +1,4 @@
-"""What one fault did to the product: measured figures, their targets, and the verdict. No I/O."""
+"""Measured figures of a fault, their targets, and the verdict. No I/O."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -49,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row of the table. `error` says why a fault could not be run to its end: that misses the target."""
+    """One row of the table. `error` says why the fault did not run to its end, which misses the target."""
 
     fault: str
     times: str
@@ -69,7 +69,7 @@ class Measurement:
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """What went wrong, in words; empty if the target is met."""
+        """One text for each missed target; empty if all are met."""
         figures = tuple(
             f"{figure.measured}, target {figure.target}" for figure in self.figures if not figure.is_met
         )
@@ -90,7 +90,7 @@ def at_least(name: str, value: float, least: float, unit: str = "") -> Figure:
 
 
 def slope_per(points: list[tuple[float, float]], step: float = 1.0) -> float:
-    """Least-squares growth of the second value for each `step` of the first."""
+    """Slope of the least-squares line: growth of the second value per `step` of the first."""
     if len(points) < 2:
         return 0.0
     mean_x = sum(x for x, _ in points) / len(points)

@@ -1,4 +1,4 @@
-"""PostgreSQL behind dropped packets: `kopi serve` and its database in a network namespace of their own."""
+"""The fault partition: drops the packets between `kopi serve` and PostgreSQL, in a network namespace."""
 
 import contextlib
 import csv
@@ -18,8 +18,8 @@ from sales import Upload
 from services import Service
 
 from debian import can_install, install, skip_or_fail
-from kopitiam.contracts.config import load_settings
 from kopitiam.fleet.services.postgresql import PostgreSQL
+from kopitiam.system.settings import load_settings
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.scenes import (
     CHUNK_ROWS,
@@ -39,7 +39,7 @@ _RECOVER_SECONDS = 60.0
 
 
 def partition(session: Session) -> Iterator[Measurement]:
-    """All packets to and from PostgreSQL are dropped, silently, for a while; a client goes on calling."""
+    """Drops all packets to and from PostgreSQL for a while; a client keeps calling."""
     yield _inside_namespace(lambda drop: _measure(session, drop))
 
 
@@ -89,7 +89,7 @@ def _measure(session: Session, drop: Callable[[int], contextlib.AbstractContextM
 
 
 def _call_until(deadline: float, calls: Calls, service: Service, upload: Upload, text: str) -> None:
-    """Looks at the run and sends a chunk, again and again; at least once each."""
+    """Reads the status of the run and sends a chunk, repeatedly; at least once each."""
     while True:
         calls.make(lambda: service.http.get(f"/api/v1/runs/{upload.run}", timeout=240))
         calls.make(lambda: upload.put("transactions", 0, text))
@@ -101,7 +101,7 @@ def _call_until(deadline: float, calls: Calls, service: Service, upload: Upload,
 @contextlib.contextmanager
 def _postgresql(folder: Path, top: Path) -> Iterator[str]:
     folder.mkdir(parents=True)
-    for place in (folder, *folder.parents):  # it does not run as root, and must reach its data
+    for place in (folder, *folder.parents):  # PostgreSQL does not run as root, and must reach its data
         if place.is_relative_to(top):
             place.chmod(place.stat().st_mode | 0o011)
     config = folder / "fleet.toml"
@@ -153,7 +153,7 @@ def _inside_namespace(work: Callable[[Callable[[int], contextlib.AbstractContext
 
 @contextlib.contextmanager
 def _dropping(port: int) -> Iterator[None]:
-    """In the namespace of the calling thread: no packet to or from the port arrives."""
+    """Drops packets to and from the port, in the network namespace of the calling thread."""
     rules = f"""table inet partition {{
         chain cut {{ type filter hook input priority 0; tcp dport {port} drop; tcp sport {port} drop; }}
     }}"""

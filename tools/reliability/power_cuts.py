@@ -1,6 +1,6 @@
-"""Power cuts: the home as it was on disk at a moment, rebuilt from recorded syncs, and a start on it.
+"""The fault power-cut: rebuilds the home as it was on disk at some moment, and starts the service on it.
 
-Only bytes that were synced survive, under names whose folder was synced: a stricter disk than real ones.
+Only synced bytes survive, under names whose folder was synced. Real disks lose less.
 """
 
 import contextlib
@@ -21,13 +21,12 @@ from kopitiam.contracts.api import CSV
 from kopitiam.contracts.layout import Home
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.recorded_syncs import Disk
-from tools.reliability.scenes import CHUNK_ROWS, Account, Session, fetch, serving
-from tools.reliability.shims import compiled
+from tools.reliability.scenes import CHUNK_ROWS, Account, Session, compile_shim, fetch, serving
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """An acknowledged chunk, and the bytes that its file had then."""
+    """An acknowledged chunk, with the digest of its file at that moment."""
 
     table: str
     number: int
@@ -37,12 +36,11 @@ class _Chunk:
 
 
 def power_cuts(session: Session) -> Iterator[Measurement]:
-    """A run is uploaded and answered under the recorder; the power goes at acknowledgements and elsewhere."""
+    """Records a run from upload to answers, then cuts the power at acknowledgements and at random syncs."""
     folder, chance = session.new_folder("power-cut"), random.Random(session.seed)
     sales = session.sales("power-cut", session.seed + 8)
     disk, home, acknowledged, run = _recorded(folder, sales)
     marks = [position for position in disk.acknowledgements() if position]
-    told = len(acknowledged)
     count = session.pick(16, 2)
     moments = [(mark, False) for mark in (marks[-1], *chance.sample(marks, min(count // 2 - 1, len(marks))))]
     moments += [(chance.randrange(marks[0], len(disk.events)), True) for _ in range(count // 2)]
@@ -65,7 +63,7 @@ def power_cuts(session: Session) -> Iterator[Measurement]:
     yield Measurement(
         "power cut: syncs replayed, everything else lost",
         f"{len(moments)} cuts, {sum(is_torn for _, is_torn in moments)} of them inside a sync; "
-        f"{told} acknowledged chunks, {len(disk.events)} syncs and acknowledgements",
+        f"{len(acknowledged)} acknowledged chunks, {len(disk.events)} syncs and acknowledgements",
         session.seed,
         (
             none_of("acknowledged chunks lost", lost),
@@ -79,12 +77,12 @@ def power_cuts(session: Session) -> Iterator[Measurement]:
 
 
 def _recorded(folder: Path, sales: Sales) -> tuple[Disk, Path, list[_Chunk], str]:
-    """What the service synced while it took and answered a run, and the chunks that it acknowledged."""
+    """Serves one run under the recorder. Returns its disk, home, acknowledged chunks and run id."""
     recorded, home = folder / "recorded", folder / "home"
     recorded.mkdir()
     home.mkdir()
     settings = {
-        "LD_PRELOAD": str(compiled("record_syncs", folder)),
+        "LD_PRELOAD": str(compile_shim("record_syncs", folder)),
         "KOPI_SYNCS_OF": str(home),
         "KOPI_SYNCS_TO": str(recorded),
     }
@@ -106,7 +104,7 @@ def _recorded(folder: Path, sales: Sales) -> tuple[Disk, Path, list[_Chunk], str
 
 @contextlib.contextmanager
 def _started(folder: Path, home: Path, ready: list[float]) -> Iterator[Service | None]:
-    """None if the service does not start on what the power cut left."""
+    """Starts the service on the rebuilt home; yields None if it does not start."""
     shutil.rmtree(folder / "temporary", ignore_errors=True)
     with serving(home.parent, starts=False) as service:
         began = time.monotonic()
@@ -120,9 +118,9 @@ def _started(folder: Path, home: Path, ready: list[float]) -> Iterator[Service |
 
 
 def _check(service: Service, run: str, due: list[_Chunk]) -> tuple[int, int]:
-    """How many acknowledged chunks are not there, and how many are there with other bytes.
+    """Counts acknowledged chunks that are missing, and those with other bytes.
 
-    Both the file and the registry must know a chunk. Once the run is done, its chunks have been cleaned up.
+    A chunk must be both on disk and in the registry. Once the run is done, its chunks have been cleaned up.
     """
     status = service.http.get(f"/api/v1/runs/{run}")
     if status.status_code != 200:
@@ -146,14 +144,14 @@ def _registered(service: Service, run: str, table: str) -> set[int]:
 
 
 def _digest(path: Path) -> str | None:
-    """None if there is no file."""
+    """SHA-256 of the file, or None if there is no file."""
     with contextlib.suppress(FileNotFoundError):
         return hashlib.sha256(path.read_bytes()).hexdigest()
     return None
 
 
 def _finish(service: Service, sales: Sales, run: str, out: Path, account: Account) -> None:
-    """The client sends whatever is not there, and END; then the answers are exact."""
+    """Sends the missing chunks and END as a client does, then checks the answers."""
     if service.status(run)["state"] == "open":
         for table in TABLES:
             texts = sales.texts(table, CHUNK_ROWS)

@@ -1,6 +1,6 @@
-"""A folder as it was on disk at a moment, from the log that `record_syncs.c` writes.
+"""Rebuilds a folder as it was on disk at some moment, from the log that `record_syncs.c` writes.
 
-Only bytes that were synced survive, under names whose folder was synced: a stricter disk than real ones.
+Only synced bytes survive, under names whose folder was synced. Real disks lose less.
 """
 
 import random
@@ -18,20 +18,20 @@ class Event:
 
 
 class Disk:
-    """What the log of a recording says about the disk, at any of its moments."""
+    """The state of the disk at any moment of a recording."""
 
     def __init__(self, recorded: Path, root: int) -> None:
         self._recorded, self._root = recorded, root
         self.events = [_event(line) for line in (recorded / "log").read_text().splitlines()]
 
     def acknowledgements(self) -> list[int]:
-        """The positions in the log at which a client was about to be told 201."""
+        """Positions in the log just before a client got 201."""
         return [position for position, event in enumerate(self.events) if event.kind == "A"]
 
     def rebuild(self, moment: int, home: Path, torn: random.Random | None = None) -> None:
-        """The home as the disk had it just before event `moment`.
+        """Writes the home as it was on disk just before event `moment`.
 
-        With `torn`, the sync that was under way has reached the disk in part: a random number of bytes.
+        With `torn`, a random part of the sync that was in progress has reached the disk.
         """
         files: dict[int, bytes] = {}
         folders: dict[int, list[tuple[int, str, str]]] = {}

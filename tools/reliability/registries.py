@@ -1,4 +1,4 @@
-"""A registry that is not the one its home belongs to: moved away, or that of another home."""
+"""The fault registry-moved: the service starts without its registry, or with the registry of another home."""
 
 import contextlib
 import shutil
@@ -12,13 +12,13 @@ from services import END_SECONDS, Service
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.scenes import CHUNK_ROWS, Account, Session, fetch, is_ready, serving
 
-_REGISTRY = "registry.sqlite*"  # nothing else that belongs to the home
+_REGISTRY = "registry.sqlite*"  # the database and its journal files
 _DATA = ("landing", "partials", "results", "rejected")
 _WAIT_SECONDS = 40
 
 
 def moved_and_swapped(session: Session) -> Iterator[Measurement]:
-    """The service is started on a home without its registry, and with another's; then with its own again."""
+    """Starts the service without its registry, then with that of another home, then with its own again."""
     folder = session.new_folder("registry-moved")
     sales = session.sales("registry-moved", session.seed + 2)
     with serving(folder / "other") as other:
@@ -51,7 +51,7 @@ def moved_and_swapped(session: Session) -> Iterator[Measurement]:
 def _started_with(
     session: Session, service: Service, fault: str, spoil: Callable[[Path], None], kept: set[str]
 ) -> Measurement:
-    """What a start does while the registry is not its own; the own one is back afterwards."""
+    """Measures one start without the own registry, and puts the own registry back afterwards."""
     safe = service.home.parent / "safe"
     safe.mkdir()
     for file in service.home.glob(_REGISTRY):
@@ -71,7 +71,7 @@ def _started_with(
     with contextlib.suppress(Exception):
         service.process.wait(END_SECONDS)
     code = service.process.returncode
-    words = service.log.read_bytes()[logged:].decode("utf-8", "replace").strip().splitlines()
+    lines = service.log.read_bytes()[logged:].decode("utf-8", "replace").strip().splitlines()
     removed = len(kept - _files(service.home))
     for file in service.home.glob(_REGISTRY):
         file.unlink()
@@ -85,12 +85,12 @@ def _started_with(
         session.seed,
         (
             at_least("starts refused", int(is_refused), 1),
-            at_most("lines said by kopi", sum(line.startswith("kopi:") for line in words), 1),
-            none_of("tracebacks shown", sum("Traceback" in line for line in words)),
+            at_most("lines said by kopi", sum(line.startswith("kopi:") for line in lines), 1),
+            none_of("tracebacks shown", sum("Traceback" in line for line in lines)),
             none_of("files removed", removed),
             at_most("to notice", seconds, 30, "s"),
         ),
-        notes=tuple(f"exit code {code}: {line[:200]}" for line in words) if is_refused else (),
+        notes=tuple(f"exit code {code}: {line[:200]}" for line in lines) if is_refused else (),
     )
 
 

@@ -8,9 +8,9 @@ from tools.reliability.results import Result
 _HEAD = """\
 # Reliability
 
-Faults that were run against the real product, and what was measured. `make reliability` wrote this file from
-`docs/reliability.json`, which keeps the newest result of each fault: faults may be run one by one
-(`make reliability FAULTS="--only clocks"`). `make test` runs a small sample of the same faults.
+This page lists the faults that were run against the real product, and the figures measured. `make reliability` writes it from
+`docs/reliability.json`, which holds the newest result of each fault. Run one fault with
+`make reliability FAULTS="--only clocks"`. `make test` runs a small sample of the same faults.
 
 {facts}
 
@@ -21,39 +21,39 @@ _WORDS = """
 ## What the figures mean
 | figure | meaning |
 |---|---|
-| rows lost, rows double | rows that were sent and are missing from a finished run, or are there more than once: by the rows of each table in its status, and by the transactions in the answer to question 1 |
+| rows lost, rows double | rows sent that are missing from a finished run, or are in it more than once; counted by the rows of each table in its status, and by the transactions in the answer to question 1 |
 | wrong answers | answer files of finished runs that differ by a byte from answers computed without the product |
 | runs wrongly ended | runs that failed or were ended although nothing was wrong with them |
-| to notice | seconds from the fault until the service says so: `/readyz`, a refused call, or the state of a node. For a full disk below results: from the end of the upload, when answers are first written |
+| to notice | seconds from the fault until the service reports it: by `/readyz`, a refused call, or the state of a node. For a full disk below results: from the end of the upload, when answers are first written |
 | to recover | seconds from the end of the fault, or from the start of the next process, until it serves or answers again |
-| longest call | the slowest call of a client that did nothing wrong |
-| peak memory | the largest sum over all processes of the service at one moment, sampled ten times a second: Python's processes together, and Spark's JVM. Pages that processes share count once. A peak shorter than a tenth of a second may be missed |
+| longest call | the slowest call of a well-behaved client |
+| peak memory | the largest sum over all processes of the service at one moment, sampled ten times a second: Python's processes together, and Spark's JVM. Pages that processes share count once. Peaks shorter than a tenth of a second may be missed |
 | growth | the slope of a least-squares line over the second half of the samples |
 
 **How each fault is made.**
-- *Crash points*: `KOPI_CRASH_AT` kills `kopi serve` as by `kill -9`, once at each point; the next start carries on, on the same home.
-- *Crash points of monitors*: in a fleet of three monitors the leader dies at one point, the monitor that takes over dies at another, and the
-  third one revives both.
-- *Torn and flipped bytes*: while the service is down one file is cut at a random place, or bits, 64 bytes or a block in it change.
-- *Full disks*: one folder of the home is on a small tmpfs that is filled to the last byte, and later emptied.
+- *Crash points*: `KOPI_CRASH_AT` kills `kopi serve` like `kill -9`, once at each point; the next start uses the same home.
+- *Crash points of monitors*: in a fleet of three monitors the leader is killed at one point, its successor at another, and the third
+  monitor revives both.
+- *Torn and flipped bytes*: while the service is down, one file is truncated at a random place, or a bit, 64 bytes or a block of it is overwritten.
+- *Full disks*: one folder of the home is on a small tmpfs, which is filled to the last byte and later emptied.
 - *Power cuts*: a shim records every `fsync` of the service and its JVM with the content of the file or folder, and each
-  acknowledgement sent. The home is then rebuilt as it was on the disk at a moment: only synced bytes under synced names.
-- *Stopped or killed JVM*: SIGSTOP and SIGKILL to Spark's process, while runs are under way.
-- *Clocks*: a shim moves the wall clock of one node of a fleet with RabbitMQ and PostgreSQL, since its start or while it runs. The node is
-  the leader, the gateway or the pipeline; the full set has each of them with each offset.
+  acknowledgement sent. The home is then rebuilt as it was on disk at some moment: only synced bytes under synced names.
+- *Stopped or killed JVM*: SIGSTOP and SIGKILL to Spark's process while runs are in progress.
+- *Clocks*: a shim shifts the wall clock of one node of a fleet with RabbitMQ and PostgreSQL, from its start or while it runs. The node is
+  the leader, the gateway or the pipeline; the full set combines each of them with each offset.
 - *Partition*: nftables drops all packets to and from PostgreSQL, inside a network namespace.
 """
 
 
 def render(results: Sequence[Result], catalog: Mapping[str, str]) -> str:
-    """The whole page, with the faults in the order of the catalog (name: summary). Missed targets and faults
-    that were not measured are listed below the table."""
+    """Returns the page, with faults in the order of the catalog (name: summary). Missed targets and faults that
+    were not measured are listed below the table."""
     names = list(catalog)
     ordered = sorted(results, key=lambda result: names.index(result.fault))
-    measurements = [each for result in ordered for each in result.measurements]
+    measurements = [measurement for result in ordered for measurement in result.measurements]
     text = _HEAD.format(facts=_facts(ordered, names))
     text += "".join(f"{_row(each)}\n" for each in measurements)
-    missed = [f"- **{each.fault}**: {words}\n" for each in measurements for words in each.missed]
+    missed = [f"- **{each.fault}**: {target}\n" for each in measurements for target in each.missed]
     if missed:
         text += "\n## Missed targets\n" + "".join(missed)
     skipped = [f"- **{each.fault}**: {each.skipped}\n" for each in measurements if each.skipped]
@@ -66,7 +66,7 @@ def render(results: Sequence[Result], catalog: Mapping[str, str]) -> str:
 
 
 def _facts(results: Sequence[Result], names: Sequence[str]) -> str:
-    """When and where, which faults were run in full, which as a sample, and which not at all."""
+    """Date, version and machine; which faults were run in full, as a sample, or not at all."""
     if not results:
         return "Nothing has been measured yet."
     dates = sorted({result.date[:10] for result in results})
@@ -82,12 +82,12 @@ def _facts(results: Sequence[Result], names: Sequence[str]) -> str:
         "As a sample, with few repetitions": [name for name in names if runs.get(name) is False],
         "Not run": [name for name in names if name not in runs],
     }
-    words = [f"**{title}**: {', '.join(found)}." for title, found in lists.items() if found]
+    paragraphs = [f"**{title}**: {', '.join(faults)}." for title, faults in lists.items() if faults]
     return "\n\n".join(
         [
             f"Measured {when} with version {', '.join(sorted(versions))} on {cores} cores and {memory:.0f} GB of memory, "
             f"seed {', '.join(sorted(seeds))}. Verdicts: {verdicts}.",
-            *words,
+            *paragraphs,
         ]
     )
 
@@ -104,8 +104,8 @@ def _circumstances(results: Sequence[Result]) -> str:
         for each in results
     ]
     return (
-        "\n## When each fault was run\nThe load is the number of processes that wanted a core in the minute before the fault began: "
-        "above the number of cores, other work slowed the product down. A question mark: not recorded.\n\n"
+        "\n## When each fault was run\nThe load is the number of runnable processes in the minute before the fault began: "
+        "above the number of cores, other work slowed the product down. A question mark means not recorded.\n\n"
         "| fault | set | date | version | seed | minutes | load |\n|---|---|---|---|---|---|---|\n"
         + "".join(rows)
     )

@@ -1,8 +1,8 @@
-"""Results of faults as JSON, kept between runs of the harness: the page may come from several runs."""
+"""Reads and writes the results of faults as JSON. A page may combine several runs of the harness."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from tools.reliability.measurements import Figure, Measurement
 
 @dataclass(frozen=True)
 class Result:
-    """What one fault measured in one run, and the circumstances; nothing that identifies the machine."""
+    """Measurements of one fault, with date, version, seed and size of the machine, but not its name."""
 
     fault: str  # its name in the catalog
     is_full: bool  # False: a sample, with few repetitions
@@ -26,22 +26,22 @@ class Result:
 
 
 def load_results(file: Path) -> dict[str, Result]:
-    """By fault; none if there is no file."""
+    """Results by fault name; empty if the file does not exist."""
     if not file.exists():
         return {}
-    return {each["fault"]: _result(each) for each in json.loads(file.read_text(encoding="utf-8"))}
+    return {fields["fault"]: _result(fields) for fields in json.loads(file.read_text(encoding="utf-8"))}
 
 
 def save_results(file: Path, results: Iterable[Result]) -> None:
     text = json.dumps([asdict(result) for result in results], indent=1, ensure_ascii=False)
-    beside = file.with_suffix(".new")
-    beside.write_text(text + "\n", encoding="utf-8")
-    beside.replace(file)
+    temporary = file.with_suffix(".new")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(file)
 
 
 def merge(known: dict[str, Result], new: Result, *, may_replace_full: bool = False) -> bool:
-    """The newest result of a fault counts. A sample does not replace a full result unless it may: then False,
-    and nothing changed."""
+    """Replaces the known result of the same fault. Returns False, and changes nothing, if a sample would
+    replace a full result without `may_replace_full`."""
     old = known.get(new.fault)
     if old is not None and old.is_full and not new.is_full and not may_replace_full:
         return False
@@ -50,8 +50,8 @@ def merge(known: dict[str, Result], new: Result, *, may_replace_full: bool = Fal
 
 
 def _result(fields: dict[str, Any]) -> Result:
-    made = Result(**fields)
-    return replace(made, measurements=tuple(_measurement(each) for each in fields["measurements"]))
+    measurements = tuple(_measurement(measurement) for measurement in fields["measurements"])
+    return Result(**fields | {"measurements": measurements})
 
 
 def _measurement(fields: dict[str, Any]) -> Measurement:

@@ -1,9 +1,10 @@
-"""What the faults share: settings of a session, services to hurt, stopwatches, and the check of answers."""
+"""What all faults use: the session, a service to damage, C shims, timed calls, and the check of answers."""
 
 import contextlib
 import io
 import math
 import shutil
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -17,11 +18,12 @@ import psutil
 from sales import FEW, FolderClient, Sales, answers_in, make_sales
 from services import ANSWER_SECONDS, ENVIRONMENT, SMALL_BATCHES, Service, until
 
+from debian import can_install, install, skip_or_fail
 from tools.reliability.measurements import Figure, at_most, none_of
 
 OVER = frozenset({"done", "failed", "ended"})
 CHUNK_ROWS = 100
-# Beginnings of crash points that only monitors of a fleet pass: `kopi serve` has one leader and no nodes.
+# Prefixes of crash points that only monitors of a fleet reach: `kopi serve` has one leader and no nodes.
 ONLY_MONITOR_POINTS = ("epoch.", "revival.")
 LONG_LEASE = {"KOPI_GATEWAY__LEASE_SECONDS": "3600"}
 _MEGABYTE = 1e6
@@ -29,7 +31,7 @@ _MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Session:
-    """One run of the harness: where it may write, its seed, and how much it does."""
+    """Settings of one run of the harness: its folder, its seed, and how many repetitions to make."""
 
     folder: Path
     seed: int
@@ -37,17 +39,17 @@ class Session:
     runs: int = 500
     clients: int = 32
     minutes: float = 10.0
-    run_minutes: float = math.inf  # for the runs one after another
+    run_minutes: float = math.inf  # time limit of the fault many-runs
     say: Callable[[str], None] = print
 
     def pick(self, full: int, sample: int) -> int:
         return sample if self.is_sample else full
 
     def new_folder(self, name: str) -> Path:
-        made = self.folder / name
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
-        return made
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
 
     def sales(self, name: str, seed: int, counts: Mapping[str, int] = FEW) -> Sales:
         return make_sales(self.new_folder(f"sales/{name}"), seed, counts)
@@ -55,20 +57,20 @@ class Session:
 
 @contextlib.contextmanager
 def serving(folder: Path, *, starts: bool = True, **settings: str) -> Iterator[Service]:
-    """A `kopi serve` with its home in `folder`; everything it started is ended afterwards."""
+    """Runs `kopi serve` with its home in `folder`, and ends all its processes afterwards."""
     service = Service(folder / "home", ENVIRONMENT | SMALL_BATCHES | LONG_LEASE | settings)
     try:
         if starts:
             service.start()
         yield service
     finally:
-        with contextlib.redirect_stdout(io.StringIO()):  # the log stays in its file
+        with contextlib.redirect_stdout(io.StringIO()):  # `end` prints the log, which is kept in its file
             service.end()
 
 
 @dataclass
 class Account:
-    """What became of runs that were to be answered."""
+    """Counts lost and duplicate rows, wrong answers and failures of runs that must succeed."""
 
     rows_lost: int = 0
     rows_double: int = 0
@@ -78,19 +80,19 @@ class Account:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, sales: Sales, status: Mapping[str, Any], answers: Mapping[str, bytes] | None) -> None:
-        """A run that should be done; without answers it is one that was wrongly ended."""
+        """Checks one run. A run without answers counts as wrongly ended if it is over."""
         if status["state"] != "done" or answers is None:
             self.wrongly_ended += status["state"] in OVER
             self.complaints.append(f"run is {status['state']}: {status['error']}")
             return
         self.finished += 1
         for table, rows in sales.rows.items():
-            there = status["tables"][table]["rows"]
-            self.rows_lost += max(0, len(rows) - there)
-            self.rows_double += max(0, there - len(rows))
-        expected, found = (Counter(each["1"].splitlines()) for each in (sales.answers, answers))
-        self.rows_lost += (expected - found).total()
-        self.rows_double += (found - expected).total()
+            stored = status["tables"][table]["rows"]
+            self.rows_lost += max(0, len(rows) - stored)
+            self.rows_double += max(0, stored - len(rows))
+        expected, actual = (Counter(texts["1"].splitlines()) for texts in (sales.answers, answers))
+        self.rows_lost += (expected - actual).total()
+        self.rows_double += (actual - expected).total()
         self.wrong_answers += sum(answers[name] != content for name, content in sales.answers.items())
 
     def figures(self) -> tuple[Figure, ...]:
@@ -103,7 +105,7 @@ class Account:
 
 
 def fetch(service: Service, run: str, out: Path, seconds: float = ANSWER_SECONDS) -> dict[str, bytes] | None:
-    """The answers of a run once it is over; None if it has none."""
+    """Waits until the run is over and returns its answers, or None if it has none."""
     await_over(service, run, seconds)
     if service.status(run)["state"] != "done":
         return None
@@ -113,13 +115,13 @@ def fetch(service: Service, run: str, out: Path, seconds: float = ANSWER_SECONDS
 
 
 def await_over(service: Service, run: str, seconds: float = ANSWER_SECONDS) -> str:
-    """The state in which the run ended."""
+    """Waits until the run is over and returns its state."""
     until(lambda: state_of(service, run) in OVER, seconds)
     return str(state_of(service, run))
 
 
 def state_of(service: Service, run: str) -> str | None:
-    """None while the service cannot say."""
+    """The state of the run, or None while the service does not answer."""
     with contextlib.suppress(httpx.TransportError):
         response = service.http.get(f"/api/v1/runs/{run}")
         if response.status_code == 200:
@@ -133,10 +135,10 @@ def is_ready(service: Service, seconds: float = 5) -> bool:
     return False
 
 
-def seconds_until(is_so: Callable[[], object], most: float) -> float | None:
-    """How long it took; None if it did not come about in time."""
+def seconds_until(condition: Callable[[], object], most: float) -> float | None:
+    """Seconds until the condition was true, or None if it was not within `most` seconds."""
     begun = time.monotonic()
-    while not is_so():
+    while not condition():
         if time.monotonic() - begun > most:
             return None
         time.sleep(0.05)
@@ -144,7 +146,7 @@ def seconds_until(is_so: Callable[[], object], most: float) -> float | None:
 
 
 class Calls:
-    """Calls of an honest client, timed and counted by status; a call that broke off counts as status 0."""
+    """Times the calls of a well-behaved client and counts them by status; a broken connection is status 0."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -161,7 +163,7 @@ class Calls:
         return response
 
     def insist(self, call: Callable[[], httpx.Response], seconds: float = ANSWER_SECONDS) -> httpx.Response:
-        """Repeated while the service is away or says 429 or 503, as a client does."""
+        """Repeats the call while the service is unreachable or busy (429, 503), as a client does."""
         deadline = time.monotonic() + seconds
         while True:
             response = self.make(call)
@@ -172,7 +174,7 @@ class Calls:
 
 
 class MemoryWatch:
-    """Samples the memory of all processes of a service while the block lasts, ten times a second. Pages that
+    """Samples the memory of all processes of a service ten times a second while the block runs. Pages that
     several processes share count once (the sum of proportional set sizes)."""
 
     def __init__(self, service: Service) -> None:
@@ -208,11 +210,12 @@ class MemoryWatch:
 
 def java_process(service: Service) -> psutil.Process | None:
     """Spark's JVM: the largest Java process of the service."""
-    found = [process for process in family(service) if _is_java(process)]
-    return max(found, key=_resident, default=None)
+    processes = [process for process in family(service) if _is_java(process)]
+    return max(processes, key=_resident, default=None)
 
 
 def family(service: Service) -> list[psutil.Process]:
+    """All processes of the service that are running."""
     if service.process is None:
         return []
     with contextlib.suppress(psutil.Error):
@@ -234,5 +237,19 @@ def _resident(process: psutil.Process) -> int:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder by its relative name, with its content."""
+    """Content of every file below the folder, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def compile_shim(name: str, folder: Path) -> Path:
+    """Compiles `name`.c of this package into a library for LD_PRELOAD; skips if there is no C compiler."""
+    if shutil.which("cc") is None and can_install():
+        install("gcc", "libc6-dev", is_there=lambda: shutil.which("cc") is not None)
+    if shutil.which("cc") is None:
+        skip_or_fail(f"there is no C compiler for {name}.c")
+    library, source = folder / f"{name}.so", Path(__file__).with_name(f"{name}.c")
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        skip_or_fail(f"{name}.c does not compile: {completed.stderr.strip()[:200]}")
+    return library

@@ -1,4 +1,4 @@
-"""Clients that hold the gateway's places or send bodies meant to break it, beside an honest one."""
+"""The faults slow-senders and poison-bodies: hostile clients, beside a well-behaved one."""
 
 import contextlib
 import random
@@ -26,14 +26,14 @@ _NAME_BYTES = 60 << 20
 
 
 def slow_senders(session: Session) -> Iterator[Measurement]:
-    """16 senders of a byte at a time and 50 half request heads, while an honest client uploads a run."""
+    """Holds connections with slow bodies and half request heads while a well-behaved client uploads a run."""
     folder, seconds = session.new_folder("slow-senders"), session.pick(60, 6)
     sales = session.sales("slow-senders", session.seed)
     with serving(folder) as service:
         upload, calls = Upload(service, folder / "sent"), Calls()
         pieces = deque((table, text) for table in TABLES for text in sales.texts(table, CHUNK_ROWS))
         with _holding(service) as held:
-            time.sleep(1)  # all slow senders have their place by now
+            time.sleep(1)  # all slow senders are connected by now
             pause = seconds / len(pieces)
             deadline = time.monotonic() + seconds
             while pieces and time.monotonic() < deadline:
@@ -65,7 +65,7 @@ def slow_senders(session: Session) -> Iterator[Measurement]:
 
 
 def _put(calls: Calls, upload: Upload, piece: tuple[str, str]) -> bool:
-    """Whether the next chunk of its table is stored."""
+    """Sends the next chunk of its table; True if it is stored."""
     table, text = piece
     response = calls.make(lambda: upload.put(table, len(upload.chunks[table]), text))
     if response is None or response.status_code not in (200, 201):
@@ -75,7 +75,7 @@ def _put(calls: Calls, upload: Upload, piece: tuple[str, str]) -> bool:
 
 
 def _end(calls: Calls, upload: Upload) -> None:
-    """`_put` counts the rows of each chunk; it keeps none of them."""
+    """Sends END for all tables; `upload.chunks` holds row counts, as `_put` leaves them."""
     for table, chunks in upload.chunks.items():
         path = f"/api/v1/runs/{upload.run}/tables/{table}/end"
         figures = {"chunks": len(chunks), "rows": sum(chunks)}
@@ -85,7 +85,7 @@ def _end(calls: Calls, upload: Upload) -> None:
 
 @contextlib.contextmanager
 def _holding(service: Service) -> Iterator[list[socket.socket]]:
-    """Connections that send as little as they can, for longer than the block lasts."""
+    """Opens connections that send as little as they can, until the block ends."""
     place, stop = urlsplit(service.url), threading.Event()
     assert place.hostname and place.port
     slow_run = service.http.post("/api/v1/runs", json={"label": "slow"}).json()["run"]
@@ -122,7 +122,7 @@ def _connect(host: str, port: int, first: bytes) -> socket.socket:
 
 
 def _is_open(connection: socket.socket) -> bool:
-    """Whether the other side has neither answered nor closed it."""
+    """Whether the gateway has neither answered nor closed the connection."""
     connection.setblocking(False)
     try:
         connection.recv(1)
@@ -134,7 +134,7 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 def poison_bodies(session: Session) -> Iterator[Measurement]:
-    """Each body is sent several times; another run is uploaded and answered meanwhile."""
+    """Sends each hostile body several times while another run is uploaded and answered."""
     folder, chance = session.new_folder("poison-bodies"), random.Random(session.seed)
     sales = session.sales("poison-bodies", session.seed + 1)
     account, refused, sent, stored = Account(), 0, 0, list[str]()
@@ -174,7 +174,7 @@ def poison_bodies(session: Session) -> Iterator[Measurement]:
             at_most("longest call", calls.longest, 20, "s"),
             *account.figures(),
         ),
-        notes=tuple(f"neither refused nor set aside: {words}" for words in stored),
+        notes=tuple(f"neither refused nor set aside: {body}" for body in stored),
     )
 
 

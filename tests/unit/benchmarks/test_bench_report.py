@@ -125,7 +125,7 @@ def test_streaming_shows_both_sizes_and_what_a_batch_costs():
     assert cells_of(shown, "END to answers, scale 0.01")[1:] == ["1.50 s", "1.75 s"]
     assert cells_of(shown, "overhead per batch")[1:] == ["163 ms", "1,273 ms"]
     assert cells_of(shown, "commit per batch")[1:] == ["– ms", "– ms"]
-    assert "12 batches; triggerExecution less addBatch of 11" in shown
+    assert "12 batches; triggerExecution minus addBatch of 11" in shown
 
 
 def test_a_breakdown_tells_thread_seconds_from_the_clock():
@@ -134,5 +134,5 @@ def test_a_breakdown_tells_thread_seconds_from_the_clock():
     assert cells_of(shown, "parse") == ["client to durable", "parse", "30.00", "75%"]
     assert cells_of(shown, "batches ") == ["batches", "check", "4.00", "10%"]
     assert "40.00 thread-seconds" in shown
-    assert "33.00 s by the clock: upload 29.00, END to answers 2.50, download 0.50" in shown
+    assert "33.00 s of wall time: upload 29.00, END to answers 2.50, download 0.50" in shown
     assert "Spark's overhead is that of 3 of 4 batches" in shown

@@ -7,7 +7,7 @@ import pytest
 
 from tools.benchmarks import streaming
 from tools.benchmarks.service import ClientRun, Service
-from tools.benchmarks.streaming import Told, batch_costs, breakdown, read_log
+from tools.benchmarks.streaming import ServiceLog, batch_costs, breakdown, read_log
 
 # Two runs, with so long a pause before each that Spark's progress tells of an idle look, not of a batch.
 LOG = """
@@ -25,7 +25,7 @@ LAST_BATCHES = {3, 4, 5}
 
 
 @pytest.fixture
-def told() -> Told:
+def log() -> ServiceLog:
     return read_log(LOG)
 
 
@@ -35,28 +35,28 @@ def client_run(run: str = LAST_RUN, answers: float = 6.0) -> ClientRun:
     return ClientRun(run, 11.5, 1, seconds | {"download": 0.5}, gateway)
 
 
-def test_batches_and_final_steps_are_found_among_the_lines_of_spark(told: Told):
-    assert told.numbers == {1, 2, 3, 4, 5}
-    assert told.batches[1]["rows"] == 45808
-    assert list(told.answered) == ["cd30d9d96fc444a79934271f", LAST_RUN]
-    assert told.answered[LAST_RUN]["customers"] == 3.5515
+def test_batches_and_final_steps_are_found_among_the_lines_of_spark(log: ServiceLog):
+    assert log.numbers == {1, 2, 3, 4, 5}
+    assert log.batches[1]["rows"] == 45808
+    assert list(log.answered) == ["cd30d9d96fc444a79934271f", LAST_RUN]
+    assert log.answered[LAST_RUN]["customers"] == 3.5515
 
 
 def test_a_line_that_was_cut_off_is_passed_by():
     assert read_log(LOG + '{"event": "batch 6 committed", "seconds": {"re') == read_log(LOG)
 
 
-def test_the_overhead_is_what_spark_takes_around_the_work(told: Told):
-    assert told.overheads({3, 4}) == [341 - 179, 310 - 131]
+def test_the_overhead_is_what_spark_takes_around_the_work(log: ServiceLog):
+    assert log.overheads({3, 4}) == [341 - 179, 310 - 131]
 
 
-def test_an_idle_look_is_no_batch(told: Told):
-    assert told.overheads({1}) == [1556 - 1117]
-    assert told.overheads({2}) == []
+def test_an_idle_look_is_no_batch(log: ServiceLog):
+    assert log.overheads({1}) == [1556 - 1117]
+    assert log.overheads({2}) == []
 
 
-def test_the_cost_of_a_batch_is_a_median_and_a_maximum_in_milliseconds(told: Told):
-    costs = batch_costs(told)
+def test_the_cost_of_a_batch_is_a_median_and_a_maximum_in_milliseconds(log: ServiceLog):
+    costs = batch_costs(log)
 
     assert costs["count"] == 5
     assert costs["overhead_milliseconds"] == {"count": 3, "median": 179, "max": 439}
@@ -67,8 +67,8 @@ def test_without_batches_there_is_no_cost():
     assert batch_costs(read_log(""))["overhead_milliseconds"] == {"count": 0, "median": None, "max": None}
 
 
-def test_a_breakdown_adds_up_the_batches_of_one_run(told: Told):
-    found = breakdown(client_run(), LAST_BATCHES, told)
+def test_a_breakdown_adds_up_the_batches_of_one_run(log: ServiceLog):
+    found = breakdown(client_run(), LAST_BATCHES, log)
 
     batches = found["thread_seconds"]["batches"]
     assert batches["compute"] == pytest.approx(3.6359)
@@ -77,8 +77,8 @@ def test_a_breakdown_adds_up_the_batches_of_one_run(told: Told):
     assert (found["batches"], found["batches_with_overhead"]) == (3, 2)
 
 
-def test_a_breakdown_goes_from_parsing_to_the_download(told: Told):
-    found = breakdown(client_run(), LAST_BATCHES, told)
+def test_a_breakdown_goes_from_parsing_to_the_download(log: ServiceLog):
+    found = breakdown(client_run(), LAST_BATCHES, log)
 
     steps = found["thread_seconds"]
     assert steps["client to durable"]["HTTP"] == 1.0

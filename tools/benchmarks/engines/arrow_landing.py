@@ -1,4 +1,4 @@
-"""pyarrow alone, one process: reads the CSVs with declared types, writes the same columns as Parquet."""
+"""pyarrow alone, in one process: reads the CSV files with declared types, writes the columns as Parquet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Spark itself costs: a session as it comes and one tiny job, nothing else.
+"""Spark alone: a session with default settings and one tiny job.
 
 python bare_spark.py
 """

@@ -1,4 +1,4 @@
-"""A gateway with nobody behind it: chunks become durable, and wait. Arguments: its home and its port."""
+"""A gateway without a pipeline: chunks become durable and are not processed. Arguments: home and port."""
 
 import sys
 from contextlib import closing
@@ -8,7 +8,7 @@ from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import GatewaySection, Settings
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.server import GatewayServer, listen
-from kopitiam.registry.port import Fence
+from kopitiam.registry.records import Fence
 from kopitiam.registry.registry import open_registry
 
 

@@ -1,7 +1,7 @@
-"""Kopitiam's client at a gateway: `kopi_client.py DATA URL FIGURES [OUT]`.
+"""Submits a folder with Kopitiam's client: `kopi_client.py DATA URL FIGURES [OUT]`.
 
-With OUT it waits for the answers and takes them; without, the run is ended when all is durable. Writes to
-FIGURES what each step took, summed over threads, and its own peak memory.
+With OUT it waits for the answers and downloads them; without OUT it cancels the run when all chunks are
+durable. Writes the seconds of each step, summed over threads, and its own peak memory to FIGURES.
 """
 
 import json
@@ -21,7 +21,7 @@ from kopitiam.client.client import RunHandle, require_hope
 from kopitiam.contracts.runs import RunState
 from kopitiam.intake.normal_form import NormalForm
 
-POLL_SECONDS = 0.05  # more often than people's clients do, which would blur a short wait
+POLL_SECONDS = 0.05  # shorter than the client's own interval, to measure short waits
 
 spent: Counter[str] = Counter()
 lock = threading.Lock()
@@ -50,9 +50,9 @@ def main(data: Path, server: str, figures: Path, out: Path | None = None) -> Non
         else:
             timed("END to answers", wait_until_done)(run)
             timed("download", run.download)(out)
-    # Unlike ru_maxrss, this does not begin with what the parent process holds.
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    peak = int(found[1]) * 1024 if found else 0
+    # Unlike ru_maxrss, VmHWM does not include the memory of the parent before exec.
+    peak_line = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    peak = int(peak_line[1]) * 1024 if peak_line else 0
     figures.write_text(json.dumps({"run": run.id, "peak_bytes": peak, "seconds": spent}))
 
 

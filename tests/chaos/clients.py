@@ -21,7 +21,7 @@ from kopitiam.contracts.api import End, OpenRun
 from kopitiam.contracts.tables import Rejected
 from kopitiam.landing.writer import encode
 from kopitiam.verification import verify
-from kopitiam_chaos.clients import Crowd, Folder, SubmittingClient
+from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
 
 _CHUNK_ROWS = 100
 _PAUSE_SECONDS = 0.3
@@ -100,15 +100,15 @@ def submitting(fleet: Fleet, data: Path) -> Iterator[list[str]]:
     client = SubmittingClient(
         1, folder, transport, fleet.registry, PATIENCE_SECONDS, lambda outcome: runs.append(str(outcome.run))
     )
-    crowd = Crowd([client])
-    crowd.start()
+    pool = ClientPool([client])
+    pool.start()
     try:
         yield runs
-        crowd.finish(2 * PATIENCE_SECONDS)
+        pool.finish(2 * PATIENCE_SECONDS)
     finally:
-        crowd.leave()
-    assert crowd.ended == 1, fleet.story()
-    assert [outcome.complaint for outcome in crowd.outcomes if not outcome.is_exact] == [], fleet.story()
+        pool.leave()
+    assert pool.ended == 1, fleet.story()
+    assert [outcome.complaint for outcome in pool.outcomes if not outcome.is_exact] == [], fleet.story()
 
 
 def check_answers(data: Path, out: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fleets import Fleet, adopting
 
 from kopitiam.synthetic import generate
-from kopitiam_chaos.witness import Witness
+from kopitiam_chaos.observer import RegistryObserver
 from rabbitmq_server import ensure_installed
 
 SERVICES = ("postgresql", "rabbitmq")
@@ -38,8 +38,8 @@ def fleet(house: Fleet) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def witness(fleet: Fleet) -> Iterator[Witness]:
-    with Witness(fleet.settings) as watching:
+def witness(fleet: Fleet) -> Iterator[RegistryObserver]:
+    with RegistryObserver(fleet.settings) as watching:
         yield watching
 
 

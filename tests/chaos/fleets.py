@@ -20,15 +20,15 @@ import psutil
 
 from kopitiam.bus.private_broker import free_port
 from kopitiam.client.client import Client
-from kopitiam.contracts.config import Settings, load_settings
+from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, Unavailable
-from kopitiam.contracts.messages import NodeKind
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeKind, NodeRecord
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.nodes import open_fleet
+from kopitiam.fleet.lifecycle import open_fleet
 from kopitiam.fleet.services import service_settings
 from kopitiam.registry.registry import Registry, connect_registry
-from kopitiam_chaos.victims import Loss, Victims
+from kopitiam.system.settings import load_settings
+from kopitiam_chaos.strikes import StruckNode, Victims
 from processes import hear_interrupts
 
 KOPI = Path(sys.executable).with_name("kopi")
@@ -146,7 +146,7 @@ class Fleet:
         finally:
             self._rewrite(before)
 
-    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> Loss:
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> StruckNode:
         """The node's own process only, not its children."""
         assert self.pid_of(name) is not None, f"{name} does not run: {self.story()}"
         loss = self.victims.aim(name, alone=True)
@@ -199,8 +199,8 @@ class Fleet:
             return sum(volume.chunks for by_shard in shards for volume in by_shard.values())
         return 0
 
-    def family(self, name: str) -> set[int]:
-        return {process.pid for process in self.victims.family(name)}
+    def pids_of(self, name: str) -> set[int]:
+        return {process.pid for process in self.victims.processes(name)}
 
     def log(self, name: str) -> str:
         return self._places.log(name).read_text(encoding="utf-8", errors="replace")
@@ -219,7 +219,9 @@ class Fleet:
     def is_whole(self) -> bool:
         """Every node lives, and the one leader is the monitor with the highest id."""
         self.pids()  # or new ones would not be met
-        return self.leaders() == [self.settings.nodes.monitors[-1]] and not self.victims.ailing(self.nodes())
+        return self.leaders() == [self.settings.nodes.monitors[-1]] and not self.victims.unhealthy(
+            self.nodes()
+        )
 
     # -- waiting for it
 
@@ -235,7 +237,7 @@ class Fleet:
     def await_whole(self) -> None:
         self.wait(self.is_whole, "whole")
 
-    def await_return(self, loss: Loss) -> Return:
+    def await_return(self, loss: StruckNode) -> Return:
         """Of a node that nobody brings back but the monitors."""
         name = loss.name
         self.wait(lambda: self.victims.is_noticed(loss, self.nodes()), f"aware that {name} is dead")

@@ -18,10 +18,10 @@ from clients import trickling
 from fleets import KOPI, Fleet
 
 from kopitiam.bus.private_broker import free_port
-from kopitiam.contracts.config import load_settings
 from kopitiam.fleet.services import find_service
-from kopitiam.fleet.services.addresses import port_of
+from kopitiam.fleet.services.base import port_of
 from kopitiam.fleet.services.spark import Address
+from kopitiam.system.settings import load_settings
 from rabbitmq_server import ensure_installed
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
@@ -193,7 +193,7 @@ def test_a_wrong_secret_ends_a_pipeline_with_the_reason(cluster: Cluster) -> Non
     assert re.fullmatch(
         rf"kopi: spark\.master spark://127\.0\.0\.1:\d+: no executor within \d+ s: {why}", last
     )
-    assert all("what Spark said is kept in" in line for line in log)
+    assert all("Spark's log is kept in" in line for line in log)
     cluster.tell(f"a wrong secret is told after {time.monotonic() - begun:.0f} s")
 
 

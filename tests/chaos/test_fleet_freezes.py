@@ -16,8 +16,8 @@ import pytest
 from clients import submitting, trickling
 from fleets import Fleet
 
-from kopitiam_chaos.victims import Loss
-from kopitiam_chaos.witness import Witness
+from kopitiam_chaos.observer import RegistryObserver
+from kopitiam_chaos.strikes import StruckNode
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 BUSY_SECONDS = 60 if IS_FULL else 20
@@ -26,7 +26,7 @@ NODES = ("gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3")
 only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 
-def wake(fleet: Fleet, frozen: Loss) -> None:
+def wake(fleet: Fleet, frozen: StruckNode) -> None:
     """It finds out by itself that it was replaced, says so, and leaves."""
     said_before = len(fleet.log(frozen.name))
     os.kill(frozen.pid, signal.SIGCONT)
@@ -39,16 +39,16 @@ def wake(fleet: Fleet, frozen: Loss) -> None:
 
 
 def test_a_frozen_pipeline_wakes_after_it_was_replaced_and_nothing_is_counted_twice(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
-    old = fleet.family("pipeline-1")
+    old = fleet.pids_of("pipeline-1")
     with trickling(fleet, small_folder, tmp_path / "answers") as upload:
         frozen = fleet.kill("pipeline-1", signal.SIGSTOP)
         back = fleet.await_return(frozen)
         due = upload.sent
         fleet.wait(lambda: fleet.processed(upload.run) >= due, "getting on with the upload")
         wake(fleet, frozen)
-    assert not old & fleet.family("pipeline-1"), fleet.story()
+    assert not old & fleet.pids_of("pipeline-1"), fleet.story()
     assert fleet.pid_of("pipeline-1") == back.pid, fleet.story()
     assert set(witness.states("pipeline-1")) <= {"alive", "dead", "starting"}, "it never left on purpose"
     assert witness.flaws() == []
@@ -56,11 +56,11 @@ def test_a_frozen_pipeline_wakes_after_it_was_replaced_and_nothing_is_counted_tw
 
 @only_in_full
 def test_a_pipeline_whose_spark_stands_still_leaves_and_is_revived_without_it(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
     with trickling(fleet, small_folder, tmp_path / "answers") as upload:
         pipeline = fleet.victims.aim("pipeline-1", alone=True)
-        (spark,) = [process for process in fleet.victims.family("pipeline-1") if "java" in process.name()]
+        (spark,) = [process for process in fleet.victims.processes("pipeline-1") if "java" in process.name()]
         spark.suspend()
         fleet.await_return(pipeline)
         due = upload.sent
@@ -73,7 +73,7 @@ def test_a_pipeline_whose_spark_stands_still_leaves_and_is_revived_without_it(
 
 @only_in_full
 def test_a_frozen_leader_wakes_after_it_was_replaced_and_leads_no_more(
-    fleet: Fleet, witness: Witness, small_folder: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path
 ) -> None:
     with submitting(fleet, small_folder):
         frozen = fleet.kill("monitor-3", signal.SIGSTOP)
@@ -88,7 +88,7 @@ def test_a_frozen_leader_wakes_after_it_was_replaced_and_leads_no_more(
 
 @only_in_full
 def test_a_leader_that_wakes_before_it_was_replaced_leads_again_under_a_new_epoch(
-    fleet: Fleet, witness: Witness
+    fleet: Fleet, witness: RegistryObserver
 ) -> None:
     pids = fleet.pids()
     frozen = fleet.kill("monitor-3", signal.SIGSTOP)
@@ -104,7 +104,7 @@ def test_a_leader_that_wakes_before_it_was_replaced_leads_again_under_a_new_epoc
 
 @only_in_full
 def test_a_frozen_gateway_makes_way_for_another_on_its_port(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
     with trickling(fleet, small_folder, tmp_path / "answers"):
         frozen = fleet.kill("gateway-1", signal.SIGSTOP)
@@ -114,7 +114,7 @@ def test_a_frozen_gateway_makes_way_for_another_on_its_port(
 
 
 def test_nobody_is_elected_or_revived_because_the_machine_is_busy(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
     pids = fleet.pids()
     with trickling(fleet, small_folder, tmp_path / "answers"), all_cores_busy():

@@ -14,9 +14,9 @@ from clients import check_answers, submitting, trickling
 from fleets import BEAT_SECONDS, TIMEOUT_SECONDS, Fleet
 
 from kopitiam.client.client import Client
-from kopitiam.runtime.home import owned
-from kopitiam_chaos.victims import Loss
-from kopitiam_chaos.witness import Witness
+from kopitiam.runtime.home import exclusive_home
+from kopitiam_chaos.observer import RegistryObserver
+from kopitiam_chaos.strikes import StruckNode
 from trees import paths_below
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
@@ -28,16 +28,16 @@ TIDY_SECONDS = 30
 
 
 def test_an_upload_outlives_every_node_that_is_killed_meanwhile(
-    fleet: Fleet, witness: Witness, tiny_folder: Path, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, tiny_folder: Path, small_folder: Path, tmp_path: Path
 ) -> None:
     with (
         trickling(fleet, tiny_folder, tmp_path / "trickle") as upload,
         submitting(fleet, small_folder) as runs,
     ):
         for name in VICTIMS:
-            before = fleet.family(name)
+            before = fleet.pids_of(name)
             back = fleet.await_return(fleet.kill(name))
-            assert not before & fleet.family(name), f"a process of the old life is left; {back}"
+            assert not before & fleet.pids_of(name), f"a process of the old life is left; {back}"
             fleet.await_whole()
             due = upload.sent
             fleet.wait(lambda due=due: fleet.processed(upload.run) >= due, "getting on with the upload")
@@ -52,7 +52,7 @@ def test_an_upload_outlives_every_node_that_is_killed_meanwhile(
 
 
 def test_rabbitmq_killed_at_the_end_of_an_upload_comes_back_and_nobody_else_is_revived(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
     pids = fleet.pids()
     with trickling(fleet, small_folder, tmp_path / "answers") as upload:
@@ -67,7 +67,7 @@ def test_rabbitmq_killed_at_the_end_of_an_upload_comes_back_and_nobody_else_is_r
 
 
 def test_postgresql_killed_at_the_end_of_an_upload_comes_back_and_the_upload_goes_on(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
     with trickling(fleet, small_folder, tmp_path / "answers") as upload:
         loss = fleet.kill("postgresql")
@@ -78,7 +78,7 @@ def test_postgresql_killed_at_the_end_of_an_upload_comes_back_and_the_upload_goe
 
 
 def test_nodes_that_are_told_to_leave_do_so_at_once_and_no_new_leader_brings_them_back(
-    fleet: Fleet, witness: Witness
+    fleet: Fleet, witness: RegistryObserver
 ) -> None:
     leaving = ("gateway-1", "monitor-3")
     epochs = [fleet.nodes()[name].epoch for name in leaving]
@@ -129,12 +129,12 @@ def test_a_fleet_that_is_taken_down_leaves_no_process_port_lock_or_record(fleet:
 
     assert fleet.processes() == []
     assert [port for port in ports if not is_free(port)] == []
-    with owned(fleet.home):  # nobody holds it any more
+    with exclusive_home(fleet.home):  # nobody holds it any more
         left = {path.name for name in ("*.lock", "*.pid", "lock", "nodes") for path in fleet.home.rglob(name)}
         assert left == {"serve.lock"}
 
 
-def tell_to_leave(fleet: Fleet, name: str) -> Loss:
+def tell_to_leave(fleet: Fleet, name: str) -> StruckNode:
     loss = fleet.kill(name, signal.SIGTERM)
     assert fleet.exit_code(loss.pid, LEAVING_SECONDS) == 0, fleet.log(name)
     fleet.tell(f"{name}: left after {time.monotonic() - loss.at:.1f} s")

@@ -12,8 +12,8 @@ import pytest
 from fleets import TIMEOUT_SECONDS, Fleet, adopting
 
 from kopitiam.bus.private_broker import free_port
-from kopitiam.contracts.config import load_settings
-from kopitiam.fleet.families import condition
+from kopitiam.fleet.processes import process_state
+from kopitiam.system.settings import load_settings
 from kopitiam_chaos.plan import Pace, groups_of, plan
 from rabbitmq_server import ensure_installed
 
@@ -158,4 +158,4 @@ def tell(fleet: Fleet, told: dict[str, Any]) -> None:
 
 def is_frozen(fleet: Fleet, name: str) -> bool:
     pid = fleet.pid_of(name)
-    return pid is not None and condition(psutil.Process(pid)) == "frozen"
+    return pid is not None and process_state(psutil.Process(pid)) == "frozen"

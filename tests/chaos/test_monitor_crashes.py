@@ -10,7 +10,7 @@ from fleets import Fleet
 from monitor_crashes import COORDINATOR_POINTS, TAKEOVER_POINTS, Act, all_acts, play, sampled_acts
 
 from kopitiam import supervision
-from kopitiam_chaos.witness import Witness
+from kopitiam_chaos.observer import RegistryObserver
 
 SEED = 3
 ACTS = all_acts() if os.environ.get("KOPI_TEST_FULL") else sampled_acts(SEED, 1)
@@ -25,7 +25,7 @@ def test_every_crash_point_of_monitors_is_in_an_act() -> None:
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: "-".join(act.points))
 def test_a_leader_and_its_successor_die_at_crash_points_and_the_run_is_answered_exactly(
-    fleet: Fleet, witness: Witness, small_folder: Path, tmp_path: Path, act: Act
+    fleet: Fleet, witness: RegistryObserver, small_folder: Path, tmp_path: Path, act: Act
 ) -> None:
     outcome = play(fleet, act, small_folder, tmp_path / "answers")
     assert outcome.exit_codes == dict.fromkeys(act.points, -signal.SIGKILL), fleet.story()

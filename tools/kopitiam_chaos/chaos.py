@@ -11,26 +11,22 @@ from urllib.parse import urlsplit
 from kopitiam.client.http import Transport
 from kopitiam.contracts.config import Settings, reachable
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.fleet.nodes import Fleet
+from kopitiam.fleet.lifecycle import Fleet
 from kopitiam.fleet.services import service_settings
 from kopitiam.fleet.status import fleet_status
 from kopitiam.registry.registry import connect_registry
-from kopitiam_chaos.accounts import RunOutcome
-from kopitiam_chaos.bounds import Bounds
-from kopitiam_chaos.clients import Crowd, Folder, SubmittingClient
-from kopitiam_chaos.ordeals import Ordeal
-from kopitiam_chaos.plan import Groups, Pace, Strike, plan
-from kopitiam_chaos.storm import Storm
-from kopitiam_chaos.summary import Summary
-from kopitiam_chaos.victims import Victims
-from kopitiam_chaos.witness import Witness
+from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
+from kopitiam_chaos.observer import RegistryObserver
+from kopitiam_chaos.plan import Groups, Pace, Strike, StrikeLimits, plan
+from kopitiam_chaos.report import ChaosReport, RunOutcome, StrikeRecord
+from kopitiam_chaos.strikes import StrikeRunner, Victims
 
 PATIENCE_SECONDS = 300.0
 _SEEDS_APART = 1000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ChaosOptions:
     """What is asked for. A victim, and a client at the end, is given `patience_seconds`."""
 
     seed: int
@@ -47,11 +43,11 @@ class Listeners:
     """Who shows what happens, as it happens."""
 
     on_step: Callable[[str], None] = lambda _: None
-    on_ordeal: Callable[[Ordeal], None] = lambda _: None
+    on_strike: Callable[[StrikeRecord], None] = lambda _: None
     on_outcome: Callable[[RunOutcome], None] = lambda _: None
 
 
-def planned(fleet: Fleet, wanted: Wanted) -> tuple[Strike, ...]:
+def planned(fleet: Fleet, wanted: ChaosOptions) -> tuple[Strike, ...]:
     pace = Pace.of(fleet.settings.monitor.timeout_seconds)
     return plan(wanted.seed, wanted.kills, wanted.groups, pace, is_freezing=wanted.is_freezing)
 
@@ -64,38 +60,38 @@ def require_running(fleet: Fleet) -> list[str]:
     return [_reachable(node.url) for node in nodes if node.kind == "gateway" and node.url]
 
 
-def unleash(fleet: Fleet, wanted: Wanted, listeners: Listeners) -> Summary:
+def run_chaos(fleet: Fleet, wanted: ChaosOptions, listeners: Listeners) -> ChaosReport:
     """Whatever ends it, the clients end too, nobody stays frozen, and the fleet is left running."""
     gateways = require_running(fleet)
     settings = service_settings(fleet.settings)
     strikes = planned(fleet, wanted)
     begun = time.monotonic()
     with (
-        one_temporary_folder() as folder,
-        _crowd(settings, gateways, wanted, folder, listeners) as crowd,
-        Witness(settings) as witness,
+        temporary_folder_for_all() as folder,
+        _client_pool(settings, gateways, wanted, folder, listeners) as pool,
+        RegistryObserver(settings) as witness,
     ):
-        storm = Storm(
+        storm = StrikeRunner(
             victims=Victims(fleet),
             witness=witness,
-            bounds=Bounds(settings.nodes.kinds, settings.monitor.revive_limit),
+            bounds=StrikeLimits(settings.nodes.kinds, settings.monitor.revive_limit),
             patience_seconds=wanted.patience_seconds,
             settle_seconds=2 * settings.monitor.heartbeat_seconds,
-            on_change=listeners.on_ordeal,
+            on_change=listeners.on_strike,
         )
-        crowd.start()
-        is_whole = storm.rage(strikes)
+        pool.start()
+        is_whole = storm.run_strikes(strikes)
         listeners.on_step("waiting for the clients to finish")
-        crowd.finish(wanted.patience_seconds)
-        return Summary(
+        pool.finish(wanted.patience_seconds)
+        return ChaosReport(
             seed=wanted.seed,
             seconds=time.monotonic() - begun,
             planned=len(strikes),
-            ordeals=tuple(storm.ordeals),
+            records=tuple(storm.records),
             is_whole=is_whole,
-            runs=tuple(crowd.outcomes),
+            runs=tuple(pool.outcomes),
             clients=wanted.clients,
-            clients_ended=crowd.ended,
+            clients_ended=pool.ended,
             leaders_by_epoch=witness.leaders_by_epoch(),
             actions_by_epoch=witness.actions_by_epoch(),
             flaws=tuple(witness.flaws()),
@@ -103,7 +99,7 @@ def unleash(fleet: Fleet, wanted: Wanted, listeners: Listeners) -> Summary:
 
 
 @contextlib.contextmanager
-def one_temporary_folder() -> Iterator[Path]:
+def temporary_folder_for_all() -> Iterator[Path]:
     """For all temporary files of this process. It goes at the end, with those of clients that are still at it
     when the others have left."""
     with tempfile.TemporaryDirectory(prefix="kopitiam-chaos-", ignore_cleanup_errors=True) as folder:
@@ -115,9 +111,9 @@ def one_temporary_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _crowd(
-    settings: Settings, gateways: Sequence[str], wanted: Wanted, folder: Path, listeners: Listeners
-) -> Iterator[Crowd]:
+def _client_pool(
+    settings: Settings, gateways: Sequence[str], wanted: ChaosOptions, folder: Path, listeners: Listeners
+) -> Iterator[ClientPool]:
     """A client for each folder, and a gateway for each client."""
     with contextlib.closing(connect_registry(settings.registry.url, settings.home)) as registry:
         clients = []
@@ -130,11 +126,11 @@ def _crowd(
                     number, data, transport, registry, wanted.patience_seconds, listeners.on_outcome
                 )
             )
-        crowd = Crowd(clients)
+        pool = ClientPool(clients)
         try:
-            yield crowd
+            yield pool
         finally:
-            crowd.leave()
+            pool.leave()
 
 
 def _transport(settings: Settings, url: str, patience_seconds: float) -> Transport:

@@ -12,10 +12,10 @@ from kopitiam.client.downloads import DownloadedAnswers
 from kopitiam.client.http import Transport
 from kopitiam.contracts.errors import KopitiamError, Unavailable
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.registry.port import RegistryPort
+from kopitiam.registry.registry import Registry
 from kopitiam.synthetic import generate
 from kopitiam.verification import verify
-from kopitiam_chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
+from kopitiam_chaos.report import RowAccount, RunOutcome, TableAccount, processed_rows
 
 _PAUSE_SECONDS = 0.5
 _LEAVING_SECONDS = 5.0
@@ -38,7 +38,7 @@ class SubmittingClient:
     number: int
     folder: Folder
     transport: Transport
-    registry: RegistryPort
+    registry: Registry
     patience_seconds: float
     on_outcome: Callable[[RunOutcome], None] = lambda _: None
     outcomes: list[RunOutcome] = field(default_factory=list)
@@ -104,7 +104,7 @@ class SubmittingClient:
                 time.sleep(_PAUSE_SECONDS)
 
 
-class Crowd:
+class ClientPool:
     """Several clients at once, in threads of their own."""
 
     def __init__(self, clients: Sequence[SubmittingClient]) -> None:

@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.messages import NodeKind
 
-Deed = Literal["kill", "freeze"]
+StrikeKind = Literal["kill", "freeze"]
 Groups = Mapping[str, tuple[str, ...]]  # nodes that are alike, by what they are alike in
 LEADER = "leader"
 _FROZEN_SHARE = 0.4
@@ -19,7 +20,7 @@ _FROZEN_SHARE = 0.4
 class Strike:
     number: int
     target: str  # the name of a node, or LEADER: whoever leads when the time has come
-    deed: Deed
+    deed: StrikeKind
     pause_seconds: float  # after the strike before
     hold_seconds: float = 0.0  # how long a frozen one stands still
 
@@ -81,3 +82,49 @@ def plan(seed: int, kills: int, groups: Groups, pace: Pace, *, is_freezing: bool
             else Strike(number, target, "kill", pause)
         )
     return tuple(strikes)
+
+
+MOST_DOWN = 2
+STABLE_SECONDS = 60.0  # after so long a life the monitors forget how often a node had to be revived
+
+
+class StrikeLimits:
+    """One service at most is down, and one monitor at least is not: it revives the others. Nobody is struck
+    so often that the monitors would give it up."""
+
+    def __init__(self, kinds: Mapping[str, NodeKind], revive_limit: int) -> None:
+        self._kinds = kinds
+        self._most_in_a_row = max(1, revive_limit // 2)  # one death may need two attempts
+        self._down: set[str] = set()
+        self._in_a_row: Counter[str] = Counter()
+        self._lives_since: dict[str, float] = {}
+
+    @property
+    def down(self) -> frozenset[str]:
+        return frozenset(self._down)
+
+    def allow(self, name: str, now: float) -> bool:
+        if name in self._down or len(self._down) >= MOST_DOWN:
+            return False
+        if self._kinds[name] == "service" and self._of_kind("service"):
+            return False
+        monitors = [kind for kind in self._kinds.values() if kind == "monitor"]
+        if self._kinds[name] == "monitor" and len(self._of_kind("monitor")) + 1 >= len(monitors):
+            return False
+        return self._has_rested(name, now) or self._in_a_row[name] < self._most_in_a_row
+
+    def on_struck(self, name: str, now: float) -> None:
+        if self._has_rested(name, now):
+            self._in_a_row[name] = 0
+        self._in_a_row[name] += 1
+        self._down.add(name)
+
+    def on_back(self, name: str, now: float) -> None:
+        self._down.discard(name)
+        self._lives_since[name] = now
+
+    def _has_rested(self, name: str, now: float) -> bool:
+        return now - self._lives_since.get(name, now) >= STABLE_SECONDS
+
+    def _of_kind(self, kind: NodeKind) -> list[str]:
+        return [name for name in self._down if self._kinds[name] == kind]

@@ -9,10 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 
-from kopitiam.bus.codec import encode
-from kopitiam.bus.delivery import LIMIT, Courier, Outcome, Parcel, stop_all
-from kopitiam.bus.port import BusPort, Handler, Subscription
-from kopitiam.bus.topics import check_name, is_match
+from kopitiam.bus.delivery import MAX_WAITING, Delivery, HandlerThread, Outcome, encode, stop_all
+from kopitiam.bus.port import BusPort, Handler, Subscription, check_name, is_match
 from kopitiam.contracts.errors import BusUnavailable
 from kopitiam.contracts.messages import Message
 
@@ -20,7 +18,7 @@ _CLOSE_SECONDS = 3.0  # for the handlers that are running
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _QueuedMessage:
     body: bytes
     redeliveries: int = 0
 
@@ -29,19 +27,19 @@ class _Kept:
 class _Queue:
     """A consumer has one message in hand at most; those that have none take turns."""
 
-    waiting: deque[_Kept] = field(default_factory=deque)
-    free: deque[Courier] = field(default_factory=deque)
+    waiting: deque[_QueuedMessage] = field(default_factory=deque)
+    free: deque[HandlerThread] = field(default_factory=deque)
 
 
 class MemoryBus(BusPort):
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_WAITING) -> None:
         """`limit`: how many messages may pile up in a queue or for a subscriber."""
         self._limit = limit
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
-        self._patterns: dict[Courier, str] = {}  # of those that subscribe
-        self._listeners: set[Courier] = set()
-        self._couriers: set[Courier] = set()
+        self._patterns: dict[HandlerThread, str] = {}  # of those that subscribe
+        self._listeners: set[HandlerThread] = set()
+        self._handler_threads: set[HandlerThread] = set()
         self._is_closed = False
 
     def send(self, queue: str, message: Message) -> None:
@@ -51,46 +49,46 @@ class MemoryBus(BusPort):
             place = self._queue(queue)
             if len(place.waiting) >= self._limit:
                 raise BusUnavailable(f"bus: {queue}: the queue is full")
-            place.waiting.append(_Kept(body))
+            place.waiting.append(_QueuedMessage(body))
             self._hand_out(place)
 
     def publish(self, topic: str, message: Message) -> None:
         check_name(topic)
-        parcel = Parcel(encode(message))
+        delivery = Delivery(encode(message))
         with self._lock:  # all subscribers see the same order
             self._check_open()
-            for courier, pattern in self._patterns.items():
+            for handler_thread, pattern in self._patterns.items():
                 if is_match(pattern, topic):
-                    courier.put(parcel)
+                    handler_thread.put(delivery)
 
     def broadcast(self, message: Message) -> None:
-        parcel = Parcel(encode(message))
+        delivery = Delivery(encode(message))
         with self._lock:
             self._check_open()
-            for courier in self._listeners:
-                courier.put(parcel)
+            for handler_thread in self._listeners:
+                handler_thread.put(delivery)
 
     def consume(self, queue: str, handler: Handler) -> Subscription:
         check_name(queue)
         with self._lock:
-            courier = self._courier(queue, handler)
+            handler_thread = self._handler_thread(queue, handler)
             place = self._queue(queue)
-            place.free.append(courier)
+            place.free.append(handler_thread)
             self._hand_out(place)
-        return courier
+        return handler_thread
 
     def subscribe(self, pattern: str, handler: Handler) -> Subscription:
         check_name(pattern)
         with self._lock:
-            courier = self._courier(pattern, handler)
-            self._patterns[courier] = pattern
-        return courier
+            handler_thread = self._handler_thread(pattern, handler)
+            self._patterns[handler_thread] = pattern
+        return handler_thread
 
     def listen(self, handler: Handler) -> Subscription:
         with self._lock:
-            courier = self._courier("broadcast", handler)
-            self._listeners.add(courier)
-        return courier
+            handler_thread = self._handler_thread("broadcast", handler)
+            self._listeners.add(handler_thread)
+        return handler_thread
 
     def check(self) -> None:
         self._check_open()
@@ -98,43 +96,45 @@ class MemoryBus(BusPort):
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            couriers = list(self._couriers)
-        stop_all(couriers, _CLOSE_SECONDS)
+            handler_threads = list(self._handler_threads)
+        stop_all(handler_threads, _CLOSE_SECONDS)
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise BusUnavailable("bus: it is closed")
 
-    def _courier(self, name: str, handler: Handler) -> Courier:
+    def _handler_thread(self, name: str, handler: Handler) -> HandlerThread:
         self._check_open()
-        courier = Courier(name, handler, self._forget, self._limit)
-        self._couriers.add(courier)
-        return courier
+        handler_thread = HandlerThread(name, handler, self._forget, self._limit)
+        self._handler_threads.add(handler_thread)
+        return handler_thread
 
-    def _forget(self, courier: Courier) -> None:
+    def _forget(self, handler_thread: HandlerThread) -> None:
         with self._lock:
-            self._couriers.discard(courier)
-            self._patterns.pop(courier, None)
-            self._listeners.discard(courier)
+            self._handler_threads.discard(handler_thread)
+            self._patterns.pop(handler_thread, None)
+            self._listeners.discard(handler_thread)
             for queue in self._queues.values():
-                if courier in queue.free:
-                    queue.free.remove(courier)
+                if handler_thread in queue.free:
+                    queue.free.remove(handler_thread)
 
     def _queue(self, name: str) -> _Queue:
         return self._queues.setdefault(check_name(name), _Queue())
 
     def _hand_out(self, queue: _Queue) -> None:
         while queue.waiting and queue.free:
-            courier, kept = queue.free.popleft(), queue.waiting[0]
-            settle = partial(self._settle, queue, courier, kept)
-            if courier.put(Parcel(kept.body, settle, kept.redeliveries)):
+            handler_thread, kept = queue.free.popleft(), queue.waiting[0]
+            settle = partial(self._settle, queue, handler_thread, kept)
+            if handler_thread.put(Delivery(kept.body, settle, kept.redeliveries)):
                 queue.waiting.popleft()
 
-    def _settle(self, queue: _Queue, courier: Courier, kept: _Kept, outcome: Outcome) -> None:
+    def _settle(
+        self, queue: _Queue, handler_thread: HandlerThread, kept: _QueuedMessage, outcome: Outcome
+    ) -> None:
         with self._lock:
             if outcome == "again":
-                queue.waiting.appendleft(_Kept(kept.body, kept.redeliveries + 1))
+                queue.waiting.appendleft(_QueuedMessage(kept.body, kept.redeliveries + 1))
             elif outcome == "untouched":
                 queue.waiting.appendleft(kept)
-            queue.free.append(courier)
+            queue.free.append(handler_thread)
             self._hand_out(queue)

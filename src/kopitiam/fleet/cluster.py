@@ -2,23 +2,93 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from kopitiam.contracts.errors import KopitiamError
-from kopitiam.contracts.messages import NodeKind
-from kopitiam.fleet.nodes import Fleet, end_node, joining_pipelines, launch_node, start_node
-from kopitiam.fleet.processes import is_running
-from kopitiam.fleet.readiness import await_ready
-from kopitiam.fleet.reports import report_stopped
-from kopitiam.fleet.services import in_order, service_settings, services_of
-from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
-from kopitiam.fleet.soundness import require_cores_for, require_runs_served, require_sound
+import httpx
+
+from kopitiam.contracts.errors import KopitiamError, ServiceError, Unavailable
+from kopitiam.contracts.messages import NodeKind, NodeRecord
+from kopitiam.fleet.home import FleetHome, read_record, ready_mark
+from kopitiam.fleet.lifecycle import (
+    Fleet,
+    added_pipelines,
+    end_node,
+    launch_node,
+    report_stopped,
+    start_node,
+)
+from kopitiam.fleet.preflight import check_free_cores, check_settings, check_shards_of_open_runs
+from kopitiam.fleet.processes import Launched, is_running
+from kopitiam.fleet.services import in_start_order, service_settings, services_of
+from kopitiam.fleet.services.spark import NAME as SPARK_MASTER
 from kopitiam.fleet.status import NodeStatus, fleet_status
 from kopitiam.landing.recognition import Premises
-from kopitiam.registry.registry import open_registry
+from kopitiam.registry.registry import Registry, open_registry
 from kopitiam.storage.open import open_storage
 from kopitiam.system.files import keep_private
+from kopitiam.system.logs import last_words
+
+_LOOK_SECONDS = 0.2
+_ANSWER_SECONDS = 5.0
+
+
+def await_ready(
+    home: FleetHome,
+    registry: Registry,
+    launched: Sequence[Launched],
+    deadline: float,
+    on_wait: Callable[[list[str]], None],
+) -> None:
+    """`on_wait` hears what is still missing. The first node to end is told, with its reason."""
+    # The certificate is for clients, who may know the gateway by another name.
+    with httpx.Client(verify=False, timeout=_ANSWER_SECONDS) as http:  # noqa: S501
+        while True:
+            for node in launched:
+                node.raise_if_ended()
+            missing = _missing(home, registry, http, [node.name for node in launched])
+            on_wait(missing)
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise ServiceError(f"not ready in time: {', '.join(missing)}{_words(launched, missing[0])}")
+            time.sleep(_LOOK_SECONDS)
+
+
+def _words(launched: Sequence[Launched], name: str) -> str:
+    logs = [f":{last_words(node.log, node.log_start)}" for node in launched if node.name == name]
+    return "".join(logs)
+
+
+def _missing(home: FleetHome, registry: Registry, http: httpx.Client, names: list[str]) -> list[str]:
+    try:
+        reported = {node.name: node for node in registry.nodes()}
+    except Unavailable:
+        return names
+    nodes = [reported[name] for name in names if name in reported]
+    ready = [node.name for node in nodes if _is_ready(home, http, node)]
+    missing = [name for name in names if name not in ready]
+    monitors = [node for node in nodes if node.kind == "monitor"]
+    if not missing and monitors and not any(node.leader for node in monitors):
+        return ["a monitor that leads"]
+    return missing
+
+
+def _is_ready(home: FleetHome, http: httpx.Client, node: NodeRecord) -> bool:
+    """An earlier life may still be known as alive."""
+    record = read_record(home, node.name)
+    if record is None or node.pid != record.pid or node.state != "alive":
+        return False
+    if node.kind == "pipeline":
+        return ready_mark(home.path, node.name, record.pid).exists()
+    return node.kind != "gateway" or (node.url is not None and _takes_runs(http, node.url))
+
+
+def _takes_runs(http: httpx.Client, url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return http.get(f"{url}/readyz").status_code == httpx.codes.OK
+    return False
+
 
 PATIENCE_SECONDS = 120.0
 OnStep = Callable[[str, int, int], None]  # what is waited for, steps done, steps in all
@@ -33,7 +103,7 @@ def up(
     fleet: Fleet, patience_seconds: float = PATIENCE_SECONDS, on_step: OnStep = _quietly
 ) -> list[NodeStatus]:
     """Returns when every node is ready; if one does not come up, what was started here is stopped again."""
-    require_sound(fleet.settings)
+    check_settings(fleet.settings)
     if fleet.settings.nodes.gateways:
         fleet.settings.gateway.require_guarded()
     keep_private(fleet.settings.home, fleet.settings.umask)
@@ -64,9 +134,9 @@ def _bring_up(fleet: Fleet, started: list[str], deadline: float, on_step: OnStep
     settings = service_settings(fleet.settings)
     with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
         Premises(settings.home, open_storage(settings), settings.storage.url).require(registry)
-        require_runs_served(settings, registry)
+        check_shards_of_open_runs(settings, registry)
         if SPARK_MASTER in services:
-            require_cores_for(joining_pipelines(fleet), settings)
+            check_free_cores(added_pipelines(fleet), settings)
         launched = []
         for name in nodes:
             started += [name] if is_new[name] else []
@@ -84,7 +154,7 @@ def _stop(fleet: Fleet, names: Iterable[str], on_step: OnStep = _quietly) -> lis
     """Monitors first, or they would revive the others; services last, since all need them. Whatever fails,
     the others are stopped; then the first failure is told."""
     kinds = {name: fleet.kinds[name] for name in names}
-    services = in_order(name for name, kind in kinds.items() if kind == "service")
+    services = in_start_order(name for name, kind in kinds.items() if kind == "service")
     outcomes: dict[str, bool | KopitiamError] = {}
     for kind in _STOPPED_TOGETHER:
         group = [name for name in kinds if kinds[name] == kind]

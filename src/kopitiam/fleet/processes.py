@@ -1,25 +1,111 @@
 """Nodes as detached processes: started once however often one asks, ended with all their children."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError
 from kopitiam.contracts.messages import NodeKind
-from kopitiam.fleet.families import Family, ask_to_end, carrying, condition, end_at_once, is_alive
-from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.records import read_record, write_record
+from kopitiam.fleet.home import FleetHome, read_record, write_record
 from kopitiam.system.files import locked
 from kopitiam.system.logs import last_words, rotate
 
-MARK = "KOPI_FLEET_NODE"
+ProcessState = Literal["running", "frozen", "gone"]
+ProcessFinder = Callable[[], list[psutil.Process]]
+_KILL_SECONDS = 10.0
+_EXIT_POLL_SECONDS = 0.02
+
+
+def process_state(process: psutil.Process | None) -> ProcessState:
+    """A zombie has ended, whether or not its parent cares; a stopped process may wake up one day."""
+    if process is None:
+        return "gone"
+    try:
+        status = process.status()
+    except psutil.NoSuchProcess:
+        return "gone"
+    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        return "gone"
+    is_stopped = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return "frozen" if is_stopped else "running"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return process_state(psutil.Process(pid)) != "gone"
+    except psutil.NoSuchProcess:
+        return False
+
+
+def processes_with_variable(variable: str, value: str) -> list[psutil.Process]:
+    """All that have it in their environment."""
+    return _all_that(lambda process: process.environ().get(variable) == value)
+
+
+def processes_with_folder(folder: Path) -> list[psutil.Process]:
+    """All that have it as their working folder: PostgreSQL's children write over their environment."""
+    wanted = str(folder.resolve())
+    return _all_that(lambda process: process.cwd() == wanted)
+
+
+def terminate(process: psutil.Process | None, wish: signal.Signals, seconds: float) -> None:
+    """One that is frozen would not hear it."""
+    if process is None or process_state(process) != "running":
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(wish)
+    _wait_gone([process], seconds)
+
+
+def kill_all(name: str, find_processes: ProcessFinder) -> None:
+    """As by kill -9, and again for those that were being born."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while members := find_processes():
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in members)
+            raise ServiceError(f"{name}: does not end even when killed: process {pids}")
+        for process in members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _wait_gone(members, seconds=1)
+
+
+def memory_of(processes: Iterable[psutil.Process]) -> int:
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_info().rss
+    return total
+
+
+def _wait_gone(processes: list[psutil.Process], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(process_state(process) != "gone" for process in processes) and time.monotonic() < deadline:
+        time.sleep(_EXIT_POLL_SECONDS)
+
+
+def _all_that(is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    """But for this process and those that it descends from."""
+    own = psutil.Process()
+    spared = {own.pid, *(parent.pid for parent in own.parents())}
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid not in spared and is_wanted(process) and process_state(process) != "gone":
+                found.append(process)
+    return found
+
+
+NODE_VARIABLE = "KOPI_FLEET_NODE"
 STOP_SECONDS = 12.0  # a node promises to leave within ten
 _BAD_CONFIGURATION = 2
 _HOLD_A_PORT: frozenset[NodeKind] = frozenset({"gateway", "service"})
@@ -34,7 +120,7 @@ class Program:
     name: str
     kind: NodeKind
     command: Callable[[], tuple[str, ...]]
-    family: Family | None = None  # where its processes are not known by their mark
+    find_processes: ProcessFinder | None = None  # where its processes are not known by their mark
 
 
 @dataclass(frozen=True)
@@ -45,7 +131,7 @@ class Launched:
     log: Path
     log_start: int
 
-    def require_life(self) -> None:
+    def raise_if_ended(self) -> None:
         """Says why, if it has ended."""
         if self.child is None:
             if not is_alive(self.pid):
@@ -61,12 +147,12 @@ class Launched:
                 self.child.wait(seconds)
             except subprocess.TimeoutExpired:
                 return
-            self.require_life()
+            self.raise_if_ended()
 
-    def settle_when(self, is_ready: Callable[[], bool], seconds: float) -> None:
+    def wait_until_ready(self, is_ready: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not is_ready():
-            self.require_life()
+            self.raise_if_ended()
             if time.monotonic() > deadline:
                 words = last_words(self.log, self.log_start)
                 raise ServiceError(f"{self.name}: not ready after {seconds:.0f} s:{words}")
@@ -79,23 +165,23 @@ def launch(home: FleetHome, program: Program) -> Launched:
     home.make()
     with locked(home.lock(program.name)):
         record = read_record(home, program.name)
-        life = condition(record.process()) if record else "gone"
+        life = process_state(record.process()) if record else "gone"
         log = home.log(program.name)
         if record and life == "running":
             return Launched(program.name, record.pid, None, log, 0)
         if life == "gone" or program.kind in _HOLD_A_PORT:
-            end_at_once(program.name, program.family or (lambda: family_of(home, program.name)))
+            kill_all(program.name, program.find_processes or (lambda: processes_of(home, program.name)))
         return _spawn(home, program, log)
 
 
 def is_running(home: FleetHome, name: str) -> bool:
     record = read_record(home, name)
-    return record is not None and condition(record.process()) == "running"
+    return record is not None and process_state(record.process()) == "running"
 
 
-def family_of(home: FleetHome, name: str) -> list[psutil.Process]:
+def processes_of(home: FleetHome, name: str) -> list[psutil.Process]:
     """The node's process and all it has brought forth, those of earlier lives included."""
-    return carrying(MARK, str(home.record(name)))
+    return processes_with_variable(NODE_VARIABLE, str(home.record(name)))
 
 
 def stop(home: FleetHome, name: str) -> bool:
@@ -103,19 +189,19 @@ def stop(home: FleetHome, name: str) -> bool:
 
     def end() -> None:
         record = read_record(home, name)
-        ask_to_end(record.process() if record else None, signal.SIGTERM, STOP_SECONDS)
-        end_at_once(name, lambda: family_of(home, name))
+        terminate(record.process() if record else None, signal.SIGTERM, STOP_SECONDS)
+        kill_all(name, lambda: processes_of(home, name))
 
-    return stopping(home, name, lambda: family_of(home, name), end)
+    return stop_with(home, name, lambda: processes_of(home, name), end)
 
 
-def stopping(home: FleetHome, name: str, family: Family, end: Callable[[], None]) -> bool:
+def stop_with(home: FleetHome, name: str, find_processes: ProcessFinder, end: Callable[[], None]) -> bool:
     """`end` is called with nobody else starting or stopping the node. False if there was nothing to end."""
     traces = (home.record(name), home.lock(name))
-    if not any(path.exists() for path in traces) and not family():
+    if not any(path.exists() for path in traces) and not find_processes():
         return False
     with locked(home.lock(name)):
-        was_alive = bool(family())
+        was_alive = bool(find_processes())
         end()
         for folder in home.temporary(name):
             shutil.rmtree(folder, ignore_errors=True)
@@ -132,7 +218,7 @@ def _spawn(home: FleetHome, program: Program, log: Path) -> Launched:
         try:
             child = subprocess.Popen(
                 command,
-                env={**os.environ, MARK: str(home.record(program.name))},
+                env={**os.environ, NODE_VARIABLE: str(home.record(program.name))},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

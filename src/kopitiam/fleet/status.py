@@ -5,15 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kopitiam.contracts.messages import NodeKind
-from kopitiam.contracts.nodes import NodeRecord, NodeState
-from kopitiam.fleet.families import Condition, condition, memory_of
-from kopitiam.fleet.nodes import Fleet
-from kopitiam.fleet.processes import family_of
-from kopitiam.fleet.records import ProcessRecord, read_record
-from kopitiam.fleet.reports import reported_nodes
+from kopitiam.contracts.messages import NodeKind, NodeRecord, NodeState
+from kopitiam.fleet.home import ProcessRecord, read_record
+from kopitiam.fleet.lifecycle import Fleet, reported_nodes
+from kopitiam.fleet.processes import ProcessState, memory_of, process_state, processes_of
 from kopitiam.fleet.services import Service, find_service
-from kopitiam.fleet.services.addresses import without_credentials
+from kopitiam.fleet.services.base import without_credentials
 
 _STARTING_SECONDS = 60.0  # a service that is silent for longer is dead
 
@@ -44,7 +41,7 @@ def fleet_status(fleet: Fleet, names: Iterable[str] | None = None) -> list[NodeS
 
 def _status(fleet: Fleet, name: str, kind: NodeKind, reported: dict[str, NodeRecord] | None) -> NodeStatus:
     record = read_record(fleet.home, name)
-    life = condition(record.process()) if record else "gone"
+    life = process_state(record.process()) if record else "gone"
     told = (reported or {}).get(name)
     seen = NodeStatus(
         name=name,
@@ -55,7 +52,7 @@ def _status(fleet: Fleet, name: str, kind: NodeKind, reported: dict[str, NodeRec
         since=record.started_at if record else None,
         epoch=None,
         leader=False,
-        memory_bytes=memory_of(family_of(fleet.home, name)),
+        memory_bytes=memory_of(processes_of(fleet.home, name)),
         alarm=told.alarm if told else None,
     )
     if kind == "service":
@@ -77,18 +74,18 @@ def _as_told(seen: NodeStatus, told: NodeRecord) -> NodeStatus:
 
 
 def _of_service(
-    seen: NodeStatus, service: Service, record: ProcessRecord | None, life: Condition
+    seen: NodeStatus, service: Service, record: ProcessRecord | None, life: ProcessState
 ) -> NodeStatus:
     url = service.url()
     return replace(
         seen,
         url=without_credentials(url) if url else None,
         state=_service_state(record, life, answers=service.probe()),
-        memory_bytes=memory_of(service.family()),
+        memory_bytes=memory_of(service.processes()),
     )
 
 
-def _service_state(record: ProcessRecord | None, life: Condition, answers: bool) -> NodeState:
+def _service_state(record: ProcessRecord | None, life: ProcessState, answers: bool) -> NodeState:
     if answers:
         return "alive"
     if record is None:
@@ -98,7 +95,7 @@ def _service_state(record: ProcessRecord | None, life: Condition, answers: bool)
 
 
 def _node_state(
-    record: ProcessRecord | None, life: Condition, told: NodeRecord | None, is_registry_there: bool
+    record: ProcessRecord | None, life: ProcessState, told: NodeRecord | None, is_registry_there: bool
 ) -> NodeState:
     if record is None:  # not ours, or not running
         return told.state if told else "stopped"

@@ -9,23 +9,23 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-Deed = Literal["opens barrier of", "fails", "force-ends", "revives"]
+ActionKind = Literal["opens barrier of", "fails", "force-ends", "revives"]
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.INFO)  # written even where only warnings are
 _LINE = re.compile(r"leader of epoch (\d+) (opens barrier of|fails|force-ends|revives) ([\w-]+)")
 
 
-class Action(NamedTuple):
+class LeaderAction(NamedTuple):
     epoch: int
     deed: str
     subject: str  # a run or a node
 
 
-def log_action(epoch: int, deed: Deed, subject: str) -> None:
+def log_action(epoch: int, deed: ActionKind, subject: str) -> None:
     _log.info("leader of epoch %d %s %s", epoch, deed, subject)
 
 
-def read_actions(log: str) -> Iterator[Action]:
+def read_actions(log: str) -> Iterator[LeaderAction]:
     """The actions in the log of one monitor, as text or as JSON."""
     for epoch, deed, subject in _LINE.findall(log):
-        yield Action(int(epoch), deed, subject)
+        yield LeaderAction(int(epoch), deed, subject)

@@ -1,15 +1,15 @@
 """When the barrier of a run opens: messages and snapshots of the registry in, decisions out.
 
 Messages may be lost, repeated, reordered and forged, so they decide nothing: when they say that all stages of
-a run have ended, the machine asks for a snapshot of the registry (`Look`), and decides by that. A snapshot
+a run have ended, the machine asks for a snapshot of the registry (`ReadSnapshot`), and decides by that. A snapshot
 replaces everything that messages said before. No clock, bus or registry in here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kopitiam.contracts.barriers import Snapshot, contradiction, is_processed
 from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
+from kopitiam.contracts.progress import Snapshot, contradiction, is_processed
 from kopitiam.contracts.runs import RunState
 
 MAX_RUNS = 2_000
@@ -17,7 +17,7 @@ MAX_CLOSED = 10_000
 
 
 @dataclass(frozen=True)
-class Look:
+class ReadSnapshot:
     """The messages say that something is to be decided: compare with the registry."""
 
     run: str
@@ -43,7 +43,7 @@ class Forward:
 
 ProgressMessage = TableEnd | WorkerStats | WorkerEnd
 Event = ProgressMessage | Snapshot
-Decision = Look | OpenBarrier | FailRun | Forward
+Decision = ReadSnapshot | OpenBarrier | FailRun | Forward
 
 
 class Barriers:
@@ -71,11 +71,11 @@ class Barriers:
         if event.run in self._closed:
             return []
         progress = self._track(event.run)
-        progress.hear(event)
-        if progress.is_looked_at or not progress.is_worth_a_look:
+        progress.on_message(event)
+        if progress.is_snapshot_requested or not progress.needs_snapshot:
             return []
-        progress.is_looked_at = True
-        return [Look(event.run)]
+        progress.is_snapshot_requested = True
+        return [ReadSnapshot(event.run)]
 
     def _on_snapshot(self, snapshot: Snapshot) -> list[Decision]:
         """Decides again what was decided before: if the run is still before its barrier, the decision was
@@ -85,7 +85,7 @@ class Barriers:
             self._close(snapshot.run)
             return [Forward(snapshot.run)] if is_final else []
         self._closed.pop(snapshot.run, None)
-        self._track(snapshot.run).see(snapshot)
+        self._track(snapshot.run).on_snapshot(snapshot)
         if (reason := contradiction(snapshot)) is not None:
             return [FailRun(snapshot.run, reason)]
         return [OpenBarrier(snapshot.run)] if is_processed(snapshot) else []
@@ -113,9 +113,9 @@ class _Progress:
     due: dict[str, Mapping[int, int]] = field(default_factory=dict)  # chunks of sealed tables, by shard
     ended: set[tuple[str, int]] = field(default_factory=set)  # stage and shard
     is_contradicted: bool = False  # a message reports more than is expected
-    is_looked_at: bool = False  # the snapshot was asked for, and has not come yet
+    is_snapshot_requested: bool = False  # the snapshot was asked for, and has not come yet
 
-    def hear(self, message: ProgressMessage) -> None:
+    def on_message(self, message: ProgressMessage) -> None:
         match message:
             case TableEnd(table=table, shards=shards):
                 self.due[table] = {shard: chunks for shard, (chunks, _) in shards.items()}
@@ -126,7 +126,7 @@ class _Progress:
                 if processed == expected:
                     self.ended.add((stage, shard))
 
-    def see(self, snapshot: Snapshot) -> None:
+    def on_snapshot(self, snapshot: Snapshot) -> None:
         self.stages = snapshot.stages
         self.due = {
             table: {shard: volume.chunks for shard, volume in shards.items()}
@@ -139,10 +139,10 @@ class _Progress:
             if snapshot.processed.get(table, {}).get(shard) == volume
             for stage in stages
         }
-        self.is_contradicted = self.is_looked_at = False
+        self.is_contradicted = self.is_snapshot_requested = False
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def needs_snapshot(self) -> bool:
         """Also once to learn which stages the run has."""
         return self.is_contradicted or bool(self.due and self.stages is None) or self._has_ended
 

@@ -4,13 +4,13 @@ One thread feeds the machine, so that it needs no lock. It wakes for every messa
 after anything went wrong, it compares with the registry, which is the truth.
 """
 
-import functools
 import logging
 import math
 import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kopitiam.bus.port import BusPort, Subscription
 from kopitiam.contracts.errors import (
@@ -34,10 +34,13 @@ from kopitiam.contracts.messages import (
     WorkerStats,
 )
 from kopitiam.contracts.runs import RunState
-from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.registry.records import Fence
 from kopitiam.supervision.actions import log_action
-from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, Look, OpenBarrier
+from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, OpenBarrier, ReadSnapshot
 from kopitiam.system.crash_points import crash_point
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 RECONCILE_SECONDS = 2.0
 _STOPPING_SECONDS = 2.0
@@ -48,31 +51,49 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinator:
+    """Opens barriers, fails contradictory runs and force-ends runs of lost clients, under one epoch.
+
+    `start` runs it on its own thread, `run` on the caller's. Messages only wake it; every decision is made
+    from the registry, so it can be discarded and rebuilt at any time.
+    """
+
     def __init__(
         self,
-        registry: RegistryPort,
+        registry: Registry,
         bus: BusPort,
         fence: Fence,
         *,
-        can_hear_clients: Callable[[], bool] = lambda: True,
+        are_gateways_alive: Callable[[], bool] = lambda: True,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Leases go by the registry's clock; all else goes by `steady`, which nobody can set."""
+        """Client leases are measured by the registry's clock, everything else by `steady`, a monotonic clock.
+        While `are_gateways_alive` is false no client can renew its lease, and none is declared lost."""
         self._registry = registry
         self._bus = bus
         self._fence = fence
-        self._can_hear_clients = can_hear_clients
+        self._are_gateways_alive = are_gateways_alive
         self._steady = steady
-        self._looked_at: tuple[float, float] | None = None  # at the clients: registry's time, steady time
-        self._is_bus_away = False  # as one try showed: each waits for it, so the next comes later
+        self.is_stale = threading.Event()  # another leader holds a later epoch
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run_until_stale, name="coordinator", daemon=True)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._last_lease_check: tuple[float, float] | None = None  # registry time, steady time
+        self._is_bus_away = (
+            False  # one failed attempt waits for the timeout; skip the others until the next pass
+        )
         self._barriers = Barriers()
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._stopping = threading.Event()
         self._forwarded: dict[str, float] = {}
         self._subscriptions: dict[str, Subscription] = {}
 
+    def start(self) -> None:
+        """Run on a daemon thread until `stop` is called or the epoch is stale (then `is_stale` is set)."""
+        self._thread.start()
+
     def run(self) -> None:
-        """Until told to stop, or until another leads (`StaleEpoch`)."""
+        """Run until `stop` is called. Raises `StaleEpoch` once another leader holds a later epoch."""
         try:
             self._serve()
         finally:
@@ -82,14 +103,30 @@ class Coordinator:
     def stop(self) -> None:
         self._stopping.set()
         self._inbox.put(None)
+        if self._thread.is_alive():
+            self._thread.join(_STOPPING_SECONDS)
+
+    def _run_until_stale(self) -> None:
+        """After an unexpected error, forget everything and rebuild it from the registry."""
+        while not self._stopping.is_set():
+            try:
+                self.run()
+            except StaleEpoch as error:
+                _log.warning("barrier: %s", error)
+                self.is_stale.set()
+                return
+            except Exception:
+                _log.exception("barrier: restarting from the registry")
+                self._reset()
+                self._stopping.wait(RECONCILE_SECONDS)
 
     def _serve(self) -> None:
-        next_look = self._steady()
+        next_pass = self._steady()
         while not self._stopping.is_set():
-            if (wait := next_look - self._steady()) <= 0:
-                self._listen()
+            if (wait := next_pass - self._steady()) <= 0:
+                self._subscribe()
                 self.reconcile()
-                next_look = self._steady() + RECONCILE_SECONDS
+                next_pass = self._steady() + RECONCILE_SECONDS
                 continue
             try:
                 message = self._inbox.get(timeout=wait)
@@ -98,7 +135,7 @@ class Coordinator:
             if isinstance(message, TableEnd | WorkerStats | WorkerEnd):
                 self._carry_out(self._barriers.handle(message))
 
-    def _listen(self) -> None:
+    def _subscribe(self) -> None:
         """Again, if the bus was away when this leader was elected: the registry tells the same, but later."""
         for topic in {END_TOPICS, PROGRESS_TOPICS} - self._subscriptions.keys():
             try:
@@ -111,9 +148,9 @@ class Coordinator:
         self._is_bus_away = False
         try:
             snapshots = self._registry.snapshots()
-            self._look_after_clients()
+            self._check_client_leases()
         except Unavailable as error:
-            self._looked_at = None  # no gateway could renew a lease either
+            self._last_lease_check = None  # no gateway could renew a lease either
             _log.warning("barrier: %s", error)
             return
         final = {snapshot.run for snapshot in snapshots if snapshot.state is RunState.FINAL}
@@ -121,29 +158,29 @@ class Coordinator:
         for snapshot in snapshots:
             self._carry_out(self._barriers.handle(snapshot))
 
-    def _look_after_clients(self) -> None:
+    def _check_client_leases(self) -> None:
         """No client is lost for what happened while the leader did not look, or could not hear: a new leader,
         and one that comes back to a registry, a gateway or itself, gives every client a full lease first. So
         does one that finds the registry's clock set forward or back."""
-        if not self._can_hear_clients():
-            self._looked_at = None
+        if not self._are_gateways_alive():
+            self._last_lease_check = None
             return
         before = self._steady()
         now = self._registry.now()
-        if self._looked_at is None or self._has_jumped(now, before):
+        if self._last_lease_check is None or self._has_clock_jumped(now, before):
             self._registry.renew_open_runs(self._fence)
-        self._looked_at = (now, self._steady())
-        self._end_the_lost(now)
+        self._last_lease_check = (now, self._steady())
+        self._force_end_expired_runs(now)
 
-    def _has_jumped(self, now: float, asked_at: float) -> bool:
-        """Whether one clock went on without the other. The registry read its own after `asked_at`."""
-        assert self._looked_at is not None
-        then, steady_then = self._looked_at
+    def _has_clock_jumped(self, now: float, requested_at: float) -> bool:
+        """Whether one clock went on without the other. The registry read its own after `requested_at`."""
+        assert self._last_lease_check is not None
+        then, steady_then = self._last_lease_check
         passed, passed_here = now - then, self._steady() - steady_then
-        waited = self._steady() - asked_at
+        waited = self._steady() - requested_at
         return passed_here > PAUSE_SECONDS or abs(passed - passed_here) > JUMP_SECONDS + waited
 
-    def _end_the_lost(self, now: float) -> None:
+    def _force_end_expired_runs(self, now: float) -> None:
         """Force End for runs whose client has not been heard of for longer than its lease."""
         reason = "client lost for longer than its lease"
         for run in self._registry.expired_runs():
@@ -152,7 +189,7 @@ class Coordinator:
                 crash_point("force_end.recorded")
                 _log.warning("run %s: Force End, %s", run.run, reason, extra={"run": run.run})
                 log_action(self._fence.epoch, "force-ends", run.run)
-                self._tell_all(ForceEnd(runs=(run.run,), reason=reason))
+                self._broadcast_force_end(ForceEnd(runs=(run.run,), reason=reason))
 
     def _carry_out(self, decisions: list[Decision]) -> None:
         for decision in decisions:
@@ -165,7 +202,7 @@ class Coordinator:
 
     def _decide(self, decision: Decision) -> None:
         match decision:
-            case Look(run):
+            case ReadSnapshot(run):
                 self._carry_out(self._barriers.handle(self._registry.snapshot(run)))
             case OpenBarrier(run):
                 crash_point("barrier.decided")
@@ -177,14 +214,14 @@ class Coordinator:
                 if self._steady() - self._forwarded.get(run, -math.inf) >= FORWARD_AGAIN_SECONDS:
                     self._forward(run)
             case FailRun(run):
-                reason = self._registry.fail_if_wrong(run, self._fence)
+                reason = self._registry.fail_if_contradictory(run, self._fence)
                 if reason is None:
                     return
                 _log.warning("run %s: %s", run, reason, extra={"run": run})
                 log_action(self._fence.epoch, "fails", run)
-                self._tell_all(ForceEnd(runs=(run,), reason=reason))
+                self._broadcast_force_end(ForceEnd(runs=(run,), reason=reason))
 
-    def _tell_all(self, message: ForceEnd) -> None:
+    def _broadcast_force_end(self, message: ForceEnd) -> None:
         """Nodes that do not hear it find it in the registry."""
         if self._is_bus_away:
             return
@@ -205,42 +242,3 @@ class Coordinator:
             raise
         self._forwarded[run] = self._steady()
         crash_point("barrier.forwarded")
-
-
-class Coordination:
-    """A coordinator on a thread of its own, for as long as its epoch lasts."""
-
-    def __init__(
-        self,
-        registry: RegistryPort,
-        bus: BusPort,
-        fence: Fence,
-        can_hear_clients: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._begin = functools.partial(Coordinator, registry, bus, fence, can_hear_clients=can_hear_clients)
-        self._coordinator = self._begin()
-        self._stopping = threading.Event()
-        self.is_stale = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._coordinator.stop()
-        self._thread.join(_STOPPING_SECONDS)
-
-    def _run(self) -> None:
-        """What nobody expected does not end it: another coordinator rebuilds everything from the registry."""
-        while not self._stopping.is_set():
-            try:
-                self._coordinator.run()
-            except StaleEpoch as error:
-                _log.warning("barrier: %s", error)
-                self.is_stale.set()
-                return
-            except Exception:
-                _log.exception("barrier: beginning again")
-                self._coordinator = self._begin()
-                self._stopping.wait(RECONCILE_SECONDS)

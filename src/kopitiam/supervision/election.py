@@ -36,7 +36,7 @@ class TakeEpoch:
 
 
 @dataclass(frozen=True)
-class SendCoordinator:
+class SendAnnouncement:
     epoch: int
 
 
@@ -45,7 +45,7 @@ class StepDown:
     pass
 
 
-Action = SendElection | SendAnswer | TakeEpoch | SendCoordinator | StepDown
+ElectionAction = SendElection | SendAnswer | TakeEpoch | SendAnnouncement | StepDown
 
 
 class Bully:
@@ -57,7 +57,7 @@ class Bully:
         my_id: int,
         others: frozenset[int],
         answer_timeout_seconds: float,
-        coordinator_timeout_seconds: float,
+        announcement_timeout_seconds: float,
         leader_timeout_seconds: float,
     ) -> None:
         self.my_id = my_id
@@ -67,14 +67,14 @@ class Bully:
         self._others = others - {my_id}
         self._higher = tuple(sorted(each for each in self._others if each > my_id))
         self._answer_seconds = answer_timeout_seconds
-        self._coordinator_seconds = coordinator_timeout_seconds
+        self._announcement_seconds = announcement_timeout_seconds
         self._leader_seconds = leader_timeout_seconds
         self._deadline = -math.inf  # whoever comes, or comes back, begins with an election
         self._has_asked = False  # for an epoch, in this election
         self._is_shut_out = False  # the registry gave no epoch
         self._answered = 0  # elections in a row that a higher one answered, without any leader
 
-    def tick(self, now: float) -> list[Action]:
+    def tick(self, now: float) -> list[ElectionAction]:
         if now < self._deadline:
             return []
         if self.state is State.CANDIDATE and not self._has_asked:
@@ -82,16 +82,16 @@ class Bully:
         self.leader = None
         return self._elect(now)
 
-    def on_election(self, sender: int, now: float) -> list[Action]:
+    def on_election(self, sender: int, now: float) -> list[ElectionAction]:
         """Whoever could not lead now says nothing, so that a lower one may. A living leader is told of, and
         not elected again."""
         if sender not in self._others or sender > self.my_id or self._is_shut_out:
             return []
         if self.state is State.LEADER:
-            return [SendAnswer(sender), SendCoordinator(self.epoch)]
+            return [SendAnswer(sender), SendAnnouncement(self.epoch)]
         return [SendAnswer(sender), *self.tick(now)]
 
-    def on_answer(self, sender: int, now: float) -> list[Action]:
+    def on_answer(self, sender: int, now: float) -> list[ElectionAction]:
         """Higher ones that answer election after election, and never lead, are not waited for: the registry
         decides. It gives nothing to a lower one while a higher one holds the lease."""
         if self.state is State.CANDIDATE and sender in self._higher and self._answered < MOST_ANSWERED:
@@ -99,12 +99,12 @@ class Bully:
             self._wait(now)
         return []
 
-    def on_coordinator(self, sender: int, epoch: int, now: float) -> list[Action]:
+    def on_announcement(self, sender: int, epoch: int, now: float) -> list[ElectionAction]:
         """Said once when it begins to lead, and again and again while it does."""
         is_news = epoch > self.epoch or (epoch == self.epoch and self.leader in (None, sender))
         if sender not in self._others or not is_news:
             return []
-        stepping_down: list[Action] = [StepDown()] if self.state is State.LEADER else []
+        stepping_down: list[ElectionAction] = [StepDown()] if self.state is State.LEADER else []
         self.leader, self.epoch = sender, epoch
         if sender > self.my_id:
             self._follow(sender, now)
@@ -113,20 +113,20 @@ class Bully:
             return []
         return [*stepping_down, *self._elect(now)]
 
-    def on_leader_left(self, leader: int, now: float) -> list[Action]:
+    def on_leader_left(self, leader: int, now: float) -> list[ElectionAction]:
         """It said goodbye, and need not be missed first."""
         if self.state is not State.FOLLOWER or leader != self.leader:
             return []
         self.leader = None
         return self._elect(now)
 
-    def on_hearing_again(self, now: float) -> list[Action]:
+    def on_hearing_again(self, now: float) -> list[ElectionAction]:
         """It heard nobody for long: whoever leads has time to say so before anybody is elected."""
         if self.state is not State.LEADER:
             self._follow(self.leader, now)
         return []
 
-    def on_epoch_granted(self, epoch: int, now: float) -> list[Action]:  # noqa: ARG002
+    def on_epoch_granted(self, epoch: int, now: float) -> list[ElectionAction]:  # noqa: ARG002
         """Whatever was heard meanwhile: if the epoch is not behind, nobody else can lead now."""
         if epoch < self.epoch or (self.state is State.LEADER and epoch == self.epoch):
             return []
@@ -134,9 +134,9 @@ class Bully:
         self._deadline = math.inf
         self._is_shut_out = False
         self._answered = 0
-        return [SendCoordinator(epoch)]
+        return [SendAnnouncement(epoch)]
 
-    def on_epoch_refused(self, now: float) -> list[Action]:
+    def on_epoch_refused(self, now: float) -> list[ElectionAction]:
         """A higher one holds it, and will be heard of; or the registry cannot be reached: try again, but not
         at once."""
         if self.state in (State.CANDIDATE, State.WAITING):
@@ -144,14 +144,14 @@ class Bully:
             self._wait(now)
         return []
 
-    def on_epoch_lost(self, now: float) -> list[Action]:
+    def on_epoch_lost(self, now: float) -> list[ElectionAction]:
         """The registry no longer takes what is written under the epoch."""
         if self.state is not State.LEADER:
             return []
         self.leader = None
         return [StepDown(), *self._elect(now)]
 
-    def _elect(self, now: float) -> list[Action]:
+    def _elect(self, now: float) -> list[ElectionAction]:
         self.state = State.CANDIDATE
         if not self._higher:
             return self._ask(now)
@@ -159,14 +159,14 @@ class Bully:
         self._deadline = now + self._answer_seconds
         return [SendElection(self._higher)]
 
-    def _ask(self, now: float) -> list[Action]:
+    def _ask(self, now: float) -> list[ElectionAction]:
         self._has_asked = True
-        self._deadline = now + self._coordinator_seconds
+        self._deadline = now + self._announcement_seconds
         return [TakeEpoch()]
 
     def _wait(self, now: float) -> None:
         self.state = State.WAITING
-        self._deadline = now + self._coordinator_seconds
+        self._deadline = now + self._announcement_seconds
 
     def _follow(self, leader: int | None, now: float) -> None:
         self.state, self.leader = State.FOLLOWER, leader

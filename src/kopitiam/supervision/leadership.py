@@ -8,29 +8,32 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.contracts.messages import Heartbeat, NodeKind
-from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.registry.port import Fence, Lease, RegistryPort
-from kopitiam.supervision.coordinator import Coordination
+from kopitiam.contracts.messages import Heartbeat, NodeKind, NodeRecord
+from kopitiam.registry.records import Fence, Lease
+from kopitiam.supervision.coordinator import Coordinator
 from kopitiam.supervision.liveness import Decision, Liveness
-from kopitiam.supervision.services import ServiceWatch
+from kopitiam.supervision.service_watch import ServiceWatch
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 _MOST_READS = 20  # of all leases, for heartbeats of lives that are not known
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Watch:
+class MonitorContext:
     """What a monitor is given by whoever composes it."""
 
     place: Fence  # its own, as a node of the fleet
     roster: Callable[[], NodesSection]  # nodes may be added while the fleet runs; monitors keep their ids
     pace: MonitorSection
-    registry: RegistryPort
+    registry: "Registry"
     bus: BusPort
     revive: Callable[[str], None]
     services: ServiceWatch
@@ -46,7 +49,7 @@ class Watch:
 
 
 class Leadership:
-    def __init__(self, watch: Watch, fence: Fence, now: float) -> None:
+    def __init__(self, watch: MonitorContext, fence: Fence, now: float) -> None:
         """`now`, here and below, is a clock of this process that nobody can set."""
         self.fence = fence
         self._watch = watch
@@ -69,11 +72,11 @@ class Leadership:
                 self.liveness.on_stopped(node.name, node.epoch)
             elif node.alarm is not None and node.state != "alive":  # a living node has told its trouble
                 self.liveness.give_up(node.name, node.alarm)
-        self._can_hear_clients = threading.Event()
-        self.coordination = Coordination(
-            watch.registry, watch.bus, fence, can_hear_clients=self._can_hear_clients.is_set
+        self._are_gateways_alive = threading.Event()
+        self.coordinator = Coordinator(
+            watch.registry, watch.bus, fence, are_gateways_alive=self._are_gateways_alive.is_set
         )
-        self.coordination.start()
+        self.coordinator.start()
 
     def hear(self, beat: Heartbeat, now: float) -> list[Decision]:
         if not self._is_borne_out(beat, now):
@@ -82,7 +85,7 @@ class Leadership:
             beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now, beat.trouble
         )
 
-    def look_for_farewells(self, now: float) -> None:
+    def read_stopped_nodes(self, now: float) -> None:
         """After STOPPED came: nodes that leave write it down first. The message alone stops nothing."""
         self._hear_farewells({node.name: node for node in self._watch.registry.nodes()}, now)
 
@@ -115,7 +118,7 @@ class Leadership:
             if lease.epoch < node.epoch:
                 self.liveness.forget_epoch(node.name, lease.epoch)  # the registry was restored
             if not lease.is_released:
-                self.liveness.on_enlisted(node.name, lease.epoch, now)
+                self.liveness.on_taken_over(node.name, lease.epoch, now)
             elif node.pid is not None:
                 self.liveness.on_stopped(node.name, lease.epoch)  # only a node that leaves releases its lease
 
@@ -126,9 +129,9 @@ class Leadership:
         self._look_for_gateways(now)
         return decisions
 
-    def be_deaf(self) -> None:
+    def on_bus_lost(self) -> None:
         """Nobody is judged: neither a node nor a client, whose gateway may be dead."""
-        self._can_hear_clients.clear()
+        self._are_gateways_alive.clear()
 
     def report(self, now: float, about: str | None = None) -> None:
         """What the registry does not show yet, for every gateway to show it. What it says `about` a node is
@@ -151,7 +154,7 @@ class Leadership:
         return any(node.name == name and node.state == "dead" for node in self.liveness.nodes(now))
 
     def end(self) -> None:
-        self.coordination.stop()
+        self.coordinator.stop()
 
     def _look_for_gateways(self, now: float) -> None:
         """A client is heard through the gateways alone. One that was given up, or left, is waited for no
@@ -159,9 +162,9 @@ class Leadership:
         gateways = [node for node in self.liveness.nodes(now) if node.kind == "gateway"]
         is_awaited = any(node.state in ("dead", "starting") and node.alarm is None for node in gateways)
         if any(node.state == "alive" for node in gateways) and not is_awaited:
-            self._can_hear_clients.set()
+            self._are_gateways_alive.set()
         else:
-            self._can_hear_clients.clear()
+            self._are_gateways_alive.clear()
 
     def _hear_farewells(self, shown: Mapping[str, NodeRecord], now: float) -> None:
         """A node that leaves writes that to the registry before it publishes it. A record counts once, and

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kopitiam.contracts.messages import NodeKind
-from kopitiam.contracts.nodes import NodeRecord, NodeState
+from kopitiam.contracts.messages import NodeKind, NodeRecord, NodeState
 
 
 class Backoff(NamedTuple):
@@ -143,7 +142,7 @@ class Liveness:
         known.deadline = now + self._timeout  # until then a heartbeat of the life that ended is a late one
         known.alarm, known.attempts, known.is_lost = None, 0, False
 
-    def on_enlisted(self, node: str, epoch: int, now: float) -> None:
+    def on_taken_over(self, node: str, epoch: int, now: float) -> None:
         """A new life has taken the node's lease. If the one before had stopped, the node is expected again:
         it is revived if the new life dies before its first heartbeat. In other states no deadline moves."""
         known = self._nodes.get(node)
@@ -167,7 +166,7 @@ class Liveness:
             known.alarm, known.attempts, known.is_lost = alarm, self._limit, True
             known.deadline = math.inf
 
-    def give_time(self, now: float) -> None:
+    def extend_deadlines(self, now: float) -> None:
         """Nobody could be heard until now: whoever lives has a full timeout to show it."""
         now = self._advance(now)
         for node in self._nodes.values():

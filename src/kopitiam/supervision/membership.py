@@ -12,13 +12,16 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import MonitorSection
 from kopitiam.contracts.errors import KopitiamError, ServiceError, StaleEpoch, Unavailable
-from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Heartbeat, NodeKind, Stopped
-from kopitiam.contracts.nodes import NodeRecord, NodeState
-from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.contracts.messages import HEARTBEAT_TOPIC, Heartbeat, NodeKind, NodeRecord, NodeState, Stopped
+from kopitiam.registry.records import Fence
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 _LEAVING_SECONDS = 4.0  # for all that is to be said: a node is gone within ten
 _MOST_CHARACTERS = 1000  # of a trouble, as its message takes
@@ -26,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeContext:
     """Where a node stands: its name, its kind, and what it shares with the others."""
 
     name: str
     kind: NodeKind
-    registry: RegistryPort
+    registry: "Registry"
     bus: BusPort
     pace: MonitorSection
 
@@ -40,7 +43,7 @@ class Membership:
     """From the start to `leave`. `on_lost` is called once, when another life has taken this one's place, or
     when the work answers no more."""
 
-    def __init__(self, place: Place, on_lost: Callable[[KopitiamError], None]) -> None:
+    def __init__(self, place: NodeContext, on_lost: Callable[[KopitiamError], None]) -> None:
         self.place = place
         self._on_lost = on_lost
         self._vouch: Callable[[], str | None] = lambda: None
@@ -50,7 +53,7 @@ class Membership:
         self._is_lost = False
         self._since = place.registry.now()
         self._url: str | None = None
-        epoch = place.registry.enlist(place.name, self._holder, place.pace.timeout_seconds)
+        epoch = place.registry.take_over(place.name, self._holder, place.pace.timeout_seconds)
         self.fence = Fence(place.name, epoch, self._holder)
         self._threads = [
             threading.Thread(target=self._keep, args=(tell,), name=f"{tell.__name__.strip('_')}", daemon=True)
@@ -70,7 +73,7 @@ class Membership:
         for thread in self._threads:
             thread.start()
 
-    def fall(self) -> None:
+    def stop_silently(self) -> None:
         """Without a goodbye, so that it is revived."""
         self._left.set()
 

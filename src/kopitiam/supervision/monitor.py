@@ -17,26 +17,25 @@ from kopitiam.contracts.errors import BusUnavailable, StaleEpoch, Unavailable
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
     HEARTBEAT_TOPIC,
-    Answer,
-    Coordinator,
     Election,
+    ElectionAnswer,
     Heartbeat,
+    LeaderAnnouncement,
     Message,
     Stopped,
 )
-from kopitiam.registry.port import Fence
-from kopitiam.registry.records import ranked_holder
+from kopitiam.registry.records import Fence, ranked_holder
 from kopitiam.supervision.actions import log_action
 from kopitiam.supervision.election import (
-    Action,
     Bully,
+    ElectionAction,
+    SendAnnouncement,
     SendAnswer,
-    SendCoordinator,
     SendElection,
     StepDown,
     TakeEpoch,
 )
-from kopitiam.supervision.leadership import Leadership, Watch
+from kopitiam.supervision.leadership import Leadership, MonitorContext
 from kopitiam.supervision.liveness import Alarm, Decision, Recovered, Revive
 from kopitiam.system.crash_points import crash_point
 
@@ -50,7 +49,7 @@ _log = logging.getLogger(__name__)
 class Monitor:
     def __init__(
         self,
-        watch: Watch,
+        watch: MonitorContext,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """All ages are measured here, by a clock that nobody can set; what is compared with other machines
@@ -120,10 +119,10 @@ class Monitor:
         match event:
             case Election(sender=sender) if not self._is_cut_off:
                 self._act(self._bully.on_election(sender, self._steady()))
-            case Answer(sender=sender, to=to) if to == self._my_id:
+            case ElectionAnswer(sender=sender, to=to) if to == self._my_id:
                 self._act(self._bully.on_answer(sender, self._steady()))
-            case Coordinator(sender=sender, epoch=epoch) if self._leads(sender, epoch):
-                self._act(self._bully.on_coordinator(sender, epoch, self._steady()))
+            case LeaderAnnouncement(sender=sender, epoch=epoch) if self._leads(sender, epoch):
+                self._act(self._bully.on_announcement(sender, epoch, self._steady()))
             case Heartbeat(node=node):
                 if node == self._watch.name:
                     self._hear_myself()
@@ -131,7 +130,7 @@ class Monitor:
                     self._decide(self._leadership.hear(event, self._steady()))
             case Stopped(node=node):
                 if self._leadership is not None:
-                    self._under_epoch(lambda leadership: leadership.look_for_farewells(self._steady()))
+                    self._under_epoch(lambda leadership: leadership.read_stopped_nodes(self._steady()))
                 if self._ids.get(node) == self._bully.leader and self._is_lead_given_back():
                     self._act(self._bully.on_leader_left(self._ids[node], self._steady()))
             case _ if callable(event):
@@ -162,7 +161,7 @@ class Monitor:
 
     def _hear_myself(self) -> None:
         if self._is_deaf and self._leadership is not None:
-            self._leadership.liveness.give_time(self._steady())
+            self._leadership.liveness.extend_deadlines(self._steady())
         if self._is_cut_off:
             self._bully.on_hearing_again(self._steady())
         self._heard_myself = self._steady()
@@ -188,9 +187,9 @@ class Monitor:
         if not self._keep_leading():
             return
         if not self._is_cut_off:
-            self._publish(Coordinator(sender=self._my_id, epoch=self._bully.epoch))
+            self._publish(LeaderAnnouncement(sender=self._my_id, epoch=self._bully.epoch))
         if self._is_deaf:
-            self._leadership.be_deaf()
+            self._leadership.on_bus_lost()
         else:
             self._decide(self._leadership.judge(self._steady()))
         self._under_epoch(lambda leadership: leadership.report(self._steady()))
@@ -200,7 +199,7 @@ class Monitor:
         is not renewed is as good, until somebody wants it."""
         leadership = self._leadership
         assert leadership is not None
-        if leadership.coordination.is_stale.is_set():
+        if leadership.coordinator.is_stale.is_set():
             return self._lose()
         if self._is_deaf:
             return True
@@ -217,16 +216,16 @@ class Monitor:
         self._act(self._bully.on_epoch_lost(self._steady()))
         return False
 
-    def _act(self, actions: list[Action]) -> None:
+    def _act(self, actions: list[ElectionAction]) -> None:
         for action in actions:
             match action:
                 case SendElection():
                     _log.info("election: asking those with higher ids")
                     self._publish(Election(sender=self._my_id))
                 case SendAnswer(to):
-                    self._publish(Answer(sender=self._my_id, to=to))
-                case SendCoordinator(epoch):
-                    self._publish(Coordinator(sender=self._my_id, epoch=epoch))
+                    self._publish(ElectionAnswer(sender=self._my_id, to=to))
+                case SendAnnouncement(epoch):
+                    self._publish(LeaderAnnouncement(sender=self._my_id, epoch=epoch))
                 case TakeEpoch():
                     self._take_epoch()
                 case StepDown():
@@ -255,7 +254,7 @@ class Monitor:
             self._my_id,
             frozenset(self._ids.values()),
             answer_timeout_seconds=pace.heartbeat_seconds,
-            coordinator_timeout_seconds=2 * pace.heartbeat_seconds,
+            announcement_timeout_seconds=2 * pace.heartbeat_seconds,
             leader_timeout_seconds=pace.timeout_seconds,
         )
 
@@ -273,7 +272,9 @@ class Monitor:
             if not watch.registry.holds(watch.place):
                 return None
             crash_point("epoch.wanted")
-            epoch = watch.registry.outrank(LEASE, self._my_id, self._holder, watch.pace.timeout_seconds)
+            epoch = watch.registry.take_over_if_higher(
+                LEASE, self._my_id, self._holder, watch.pace.timeout_seconds
+            )
             if epoch is not None:
                 crash_point("epoch.taken")
             return epoch

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from kopitiam.bus.delivery import Courier
+from kopitiam.bus.delivery import HandlerThread
 from kopitiam.contracts.messages import Election, Message
 from waiting import PATIENCE_SECONDS
 
@@ -38,11 +38,11 @@ class Inbox:
 @contextmanager
 def once_told_to_stop(act: Callable[[], None]) -> Iterator[None]:
     """Calls `act` when a subscription has been told to stop, before it waits for its handler."""
-    tell_to_stop = Courier.tell_to_stop
+    request_stop = HandlerThread.request_stop
 
-    def tell_and_act(courier: Courier) -> None:
-        tell_to_stop(courier)
+    def tell_and_act(courier: HandlerThread) -> None:
+        request_stop(courier)
         act()
 
-    with patch.object(Courier, "tell_to_stop", tell_and_act):
+    with patch.object(HandlerThread, "request_stop", tell_and_act):
         yield

@@ -5,7 +5,7 @@ import threading
 
 from bus_inbox import PATIENCE_SECONDS, Inbox, letter, once_told_to_stop
 
-from kopitiam.bus.delivery import REDELIVERIES
+from kopitiam.bus.delivery import MAX_REDELIVERIES
 
 
 def test_messages_of_one_sender_arrive_in_order(node) -> None:
@@ -107,7 +107,7 @@ def test_a_message_whose_handler_always_fails_is_dropped_in_the_end(node, caplog
     bus.send("work", letter(1))
     bus.send("work", letter(2))
     assert inbox.wait_for(2) == [2]
-    assert len(tries) == 1 + REDELIVERIES
+    assert len(tries) == 1 + MAX_REDELIVERIES
     dropped = [record for record in caplog.records if "dropped after 4 tries" in record.getMessage()]
     assert [record.levelno for record in dropped] == [logging.ERROR]
 

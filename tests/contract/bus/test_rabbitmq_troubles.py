@@ -19,7 +19,8 @@ import trustme
 from bus_inbox import PATIENCE_SECONDS, Inbox, letter
 from relay import Relay
 
-from kopitiam.bus.rabbitmq import RabbitBus, places
+from kopitiam.bus.rabbitmq import RabbitBus
+from kopitiam.bus.rabbitmq import bus as rabbit_bus
 from kopitiam.contracts.errors import BusUnavailable
 from waiting import eventually
 
@@ -218,7 +219,7 @@ def test_trouble_with_one_queue_is_told_and_is_not_another_s(rabbit_node, raw_ch
 
 
 def test_a_full_queue_refuses_and_loses_nothing(rabbit_node, monkeypatch) -> None:
-    monkeypatch.setitem(places.QUEUE, "x-max-length", 10)
+    monkeypatch.setitem(rabbit_bus.QUEUE, "x-max-length", 10)
     bus, kept, inbox = rabbit_node(), [], Inbox()
     with pytest.raises(BusUnavailable, match="full"):
         for number in range(1000):

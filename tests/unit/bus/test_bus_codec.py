@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kopitiam.bus.codec import MAX_BYTES, decode, encode
+from kopitiam.bus.delivery import MAX_BYTES, decode, encode
 from kopitiam.contracts.messages import Count, ForceEnd, Instant, Message, Name, RunId, Url
 from kopitiam.contracts.runs import RUN_ID
 

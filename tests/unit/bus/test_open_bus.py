@@ -6,9 +6,9 @@ import sys
 import pytest
 import trustme
 
+from kopitiam.bus import open_bus
 from kopitiam.bus.memory import MemoryBus
-from kopitiam.bus.open import open_bus
-from kopitiam.bus.rabbitmq.address import parse_address
+from kopitiam.bus.rabbitmq.connection import parse_address
 from kopitiam.contracts.errors import ConfigError
 
 
@@ -81,6 +81,6 @@ def test_tls_always_verifies(tmp_path) -> None:
 
 
 def test_pika_is_loaded_only_when_it_is_needed() -> None:
-    code = "import sys, kopitiam.bus.open; print(sorted({'pika', 'msgspec'} & set(sys.modules)))"
+    code = "import sys, kopitiam.bus; print(sorted({'pika', 'msgspec'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert loaded == "['msgspec']\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kopitiam.bus.topics import is_match
+from kopitiam.bus.port import is_match
 from kopitiam.contracts.messages import END_TOPICS, PROGRESS_TOPICS, end_topic, progress_topic
 
 WORDS = st.sampled_from(["a", "b", "ab", ""])

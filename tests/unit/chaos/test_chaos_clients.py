@@ -1,4 +1,4 @@
-"""Clients without a gateway, and a crowd of them: what they say, and that they end."""
+"""Clients without a gateway, and a pool of them: what they say, and that they end."""
 
 import tempfile
 import threading
@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from kopitiam.client.http import Transport
-from kopitiam_chaos.chaos import one_temporary_folder
-from kopitiam_chaos.clients import Crowd, Folder, SubmittingClient
+from kopitiam_chaos.chaos import temporary_folder_for_all
+from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -37,19 +37,19 @@ def test_a_generated_folder_knows_how_many_rows_it_has(tmp_path):
 
 
 def test_a_crowd_that_has_to_leave_does_so_however_patient_its_clients_are(tmp_path):
-    crowd = Crowd([client(tmp_path, number, patience=600) for number in (1, 2, 3)])
-    crowd.start()
+    pool = ClientPool([client(tmp_path, number, patience=600) for number in (1, 2, 3)])
+    pool.start()
     begun = time.monotonic()
-    crowd.leave()
-    assert crowd.ended == 3
+    pool.leave()
+    assert pool.ended == 3
     assert time.monotonic() - begun < 5
-    assert len(crowd.outcomes) == 3
-    assert not any(outcome.is_exact for outcome in crowd.outcomes)
+    assert len(pool.outcomes) == 3
+    assert not any(outcome.is_exact for outcome in pool.outcomes)
 
 
 def test_what_clients_leave_behind_goes_with_the_folder_that_all_share():
     before = tempfile.gettempdir()
-    with one_temporary_folder() as folder:
+    with temporary_folder_for_all() as folder:
         left = Path(tempfile.mkdtemp())
         (left / "half.csv").write_text("half")
         assert left.is_relative_to(folder)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopitiam.contracts.errors import ConfigError
-from kopitiam_chaos.bounds import MOST_DOWN, STABLE_SECONDS, Bounds
-from kopitiam_chaos.plan import LEADER, Pace, chosen, groups_of, plan
+from kopitiam_chaos.plan import LEADER, MOST_DOWN, STABLE_SECONDS, Pace, StrikeLimits, chosen, groups_of, plan
 
 KINDS = {
     "gateway-1": "gateway",
@@ -117,7 +116,7 @@ def test_a_target_that_there_is_not_is_refused_with_those_there_are(word):
 @given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.booleans()), max_size=200))
 def test_whatever_is_tried_the_fleet_can_recover(attempts):
     """Each is struck if that is allowed; now and then somebody comes back."""
-    bounds = Bounds(KINDS, revive_limit=5)
+    bounds = StrikeLimits(KINDS, revive_limit=5)
     for moment, (name, comes_back) in enumerate(attempts):
         if comes_back and bounds.down:
             bounds.on_back(sorted(bounds.down)[0], moment)
@@ -130,14 +129,14 @@ def test_whatever_is_tried_the_fleet_can_recover(attempts):
 
 
 def test_who_is_down_is_not_struck_again():
-    bounds = Bounds(KINDS, revive_limit=5)
+    bounds = StrikeLimits(KINDS, revive_limit=5)
     bounds.on_struck("gateway-1", 0)
     assert not bounds.allow("gateway-1", 1)
     assert bounds.allow("gateway-2", 1)
 
 
 def test_nobody_is_struck_so_often_that_the_monitors_give_it_up():
-    bounds = Bounds(KINDS, revive_limit=5)
+    bounds = StrikeLimits(KINDS, revive_limit=5)
     for moment in (0, 10):
         assert bounds.allow("gateway-1", moment)
         bounds.on_struck("gateway-1", moment)

@@ -4,10 +4,8 @@ import signal
 
 import pytest
 
-from kopitiam_chaos.bounds import Bounds
-from kopitiam_chaos.plan import LEADER, Strike
-from kopitiam_chaos.storm import Storm
-from kopitiam_chaos.victims import Loss
+from kopitiam_chaos.plan import LEADER, Strike, StrikeLimits
+from kopitiam_chaos.strikes import StrikeRunner, StruckNode
 
 KINDS = {
     "gateway-1": "gateway",
@@ -43,13 +41,13 @@ class PretendedFleet:
         self.time += seconds
 
     def aim(self, name):
-        return Loss(name, 1, self.time)
+        return StruckNode(name, 1, self.time)
 
     def send(self, loss, number):
         self.blows.append((round(self.time, 1), loss.name, number))
         if number != signal.SIGCONT:
             self.hurt_at[loss.name] = self.time
-        self.most_down = max(self.most_down, len(self.ailing(None)))
+        self.most_down = max(self.most_down, len(self.unhealthy(None)))
 
     def is_noticed(self, loss, nodes):
         return self.time - loss.at >= self.noticed
@@ -57,18 +55,18 @@ class PretendedFleet:
     def is_replaced(self, loss, nodes):
         return self.time - loss.at >= self.replaced
 
-    def is_well(self, name, nodes):
+    def is_healthy(self, name, nodes):
         return self.time - self.hurt_at.get(name, -NEVER) >= self.replaced
 
-    def ailing(self, nodes):
-        return [name for name in self.hurt_at if not self.is_well(name, nodes)]
+    def unhealthy(self, nodes):
+        return [name for name in self.hurt_at if not self.is_healthy(name, nodes)]
 
 
 def storm_over(fleet, patience=30.0):
-    return Storm(
+    return StrikeRunner(
         victims=fleet,
         witness=fleet,
-        bounds=Bounds(KINDS, revive_limit=5),
+        bounds=StrikeLimits(KINDS, revive_limit=5),
         patience_seconds=patience,
         settle_seconds=1.0,
         now=fleet.now,
@@ -81,14 +79,14 @@ def test_victims_are_struck_after_their_pauses_and_their_times_are_taken():
     storm = storm_over(fleet)
     strikes = [Strike(1, "gateway-1", "kill", 3.0), Strike(2, LEADER, "kill", 1.5)]
 
-    assert storm.rage(strikes) is True
+    assert storm.run_strikes(strikes) is True
 
     assert fleet.blows == [(3.0, "gateway-1", signal.SIGKILL), (4.6, "monitor-2", signal.SIGKILL)]
-    assert [each.was_leader for each in storm.ordeals] == [False, True]
-    for ordeal in storm.ordeals:
-        assert ordeal.noticed_seconds == pytest.approx(2.0, abs=0.2)
-        assert ordeal.revived_seconds == pytest.approx(5.0, abs=0.2)
-        assert ordeal.is_replaced
+    assert [each.was_leader for each in storm.records] == [False, True]
+    for record in storm.records:
+        assert record.noticed_seconds == pytest.approx(2.0, abs=0.2)
+        assert record.revived_seconds == pytest.approx(5.0, abs=0.2)
+        assert record.is_replaced
 
 
 def test_nobody_is_struck_while_no_run_is_under_way():
@@ -96,10 +94,10 @@ def test_nobody_is_struck_while_no_run_is_under_way():
     fleet.busy_from = 10.0
     storm = storm_over(fleet)
 
-    assert storm.rage([Strike(1, "gateway-1", "kill", 3.0)]) is True
+    assert storm.run_strikes([Strike(1, "gateway-1", "kill", 3.0)]) is True
 
     assert fleet.blows[0][0] >= 10.0
-    assert storm.ordeals[0].runs_under_way == {"a run": "open"}
+    assert storm.records[0].runs_under_way == {"a run": "open"}
 
 
 def test_a_service_waits_until_the_other_one_is_back():
@@ -107,7 +105,7 @@ def test_a_service_waits_until_the_other_one_is_back():
     storm = storm_over(fleet)
     strikes = [Strike(1, "rabbitmq", "kill", 0.0), Strike(2, "postgresql", "kill", 1.0)]
 
-    assert storm.rage(strikes) is True
+    assert storm.run_strikes(strikes) is True
 
     assert fleet.blows[1][0] >= 5.0
     assert fleet.most_down == 1
@@ -117,33 +115,36 @@ def test_one_that_does_not_come_back_ends_the_storm():
     fleet = PretendedFleet(noticed=NEVER, replaced=NEVER)
     storm = storm_over(fleet, patience=20.0)
 
-    assert storm.rage([Strike(1, "gateway-1", "kill", 1.0), Strike(2, "monitor-1", "kill", 60.0)]) is False
+    assert (
+        storm.run_strikes([Strike(1, "gateway-1", "kill", 1.0), Strike(2, "monitor-1", "kill", 60.0)])
+        is False
+    )
 
     assert [blow[1] for blow in fleet.blows] == ["gateway-1"]
-    assert storm.ordeals[0].revived_seconds is None
+    assert storm.records[0].revived_seconds is None
     assert fleet.time < 30
 
 
 def test_one_that_stands_still_for_a_short_while_comes_back_by_itself():
     fleet = PretendedFleet(noticed=NEVER, replaced=NEVER)
-    fleet.is_well = lambda name, nodes: fleet.time - fleet.hurt_at.get(name, -NEVER) >= 4.0
+    fleet.is_healthy = lambda name, nodes: fleet.time - fleet.hurt_at.get(name, -NEVER) >= 4.0
     storm = storm_over(fleet)
 
-    assert storm.rage([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=4.0)]) is True
+    assert storm.run_strikes([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=4.0)]) is True
 
     assert fleet.blows == [(0.0, "gateway-1", signal.SIGSTOP), (4.0, "gateway-1", signal.SIGCONT)]
-    ordeal = storm.ordeals[0]
-    assert (ordeal.noticed_seconds, ordeal.is_replaced) == (None, False)
-    assert ordeal.revived_seconds == pytest.approx(5.0, abs=0.3), "it had a second to settle"
+    record = storm.records[0]
+    assert (record.noticed_seconds, record.is_replaced) == (None, False)
+    assert record.revived_seconds == pytest.approx(5.0, abs=0.3), "it had a second to settle"
 
 
 def test_one_that_was_replaced_while_it_stood_still_is_woken_all_the_same():
     fleet = PretendedFleet()
     storm = storm_over(fleet)
 
-    assert storm.rage([Strike(1, "monitor-1", "freeze", 0.0, hold_seconds=12.0)]) is True
+    assert storm.run_strikes([Strike(1, "monitor-1", "freeze", 0.0, hold_seconds=12.0)]) is True
 
-    assert storm.ordeals[0].revived_seconds == pytest.approx(5.0, abs=0.2)
+    assert storm.records[0].revived_seconds == pytest.approx(5.0, abs=0.2)
     assert [blow[1:] for blow in fleet.blows[1:]] == [("monitor-1", signal.SIGCONT)]
     assert fleet.time >= 12.0
 
@@ -161,7 +162,7 @@ def test_one_that_is_frozen_when_an_interrupt_comes_is_woken(sent):
 
     fleet.send = interrupted
     with pytest.raises(KeyboardInterrupt):
-        storm_over(fleet).rage([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=12.0)])
+        storm_over(fleet).run_strikes([Strike(1, "gateway-1", "freeze", 0.0, hold_seconds=12.0)])
 
     assert fleet.blows[sent:] == [(0.0, "gateway-1", signal.SIGCONT)]
 
@@ -171,5 +172,5 @@ def test_who_hears_of_it_hears_of_every_blow_notice_and_return():
     heard = []
     storm = storm_over(fleet)
     storm.on_change = lambda each: heard.append((each.noticed_seconds is None, each.revived_seconds is None))
-    storm.rage([Strike(1, "gateway-1", "kill", 0.0)])
+    storm.run_strikes([Strike(1, "gateway-1", "kill", 0.0)])
     assert heard == [(True, True), (False, True), (False, False)]

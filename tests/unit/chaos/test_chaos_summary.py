@@ -9,20 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopitiam.cli.chaos import show
-from kopitiam.contracts.stages import Volume
-from kopitiam_chaos.accounts import RowAccount, RunOutcome, TableAccount, processed_rows
-from kopitiam_chaos.ordeals import Ordeal
-from kopitiam_chaos.summary import Spread, Summary
+from kopitiam.contracts.progress import Volume
+from kopitiam_chaos.report import (
+    ChaosReport,
+    RowAccount,
+    RunOutcome,
+    Spread,
+    StrikeRecord,
+    TableAccount,
+    processed_rows,
+)
 
 ROWS = RowAccount({"users": TableAccount(there=10, used=9, rejected=1, expected=9, processed=9)})
 RUN = RunOutcome(client=1, run="a" * 16, seconds=3.0, rows=ROWS)
-BACK = Ordeal(1, "gateway-1", "kill", 2.0, noticed_seconds=6.0, revived_seconds=8.0, is_replaced=True)
+BACK = StrikeRecord(1, "gateway-1", "kill", 2.0, noticed_seconds=6.0, revived_seconds=8.0, is_replaced=True)
 BACK.runs_under_way["b" * 24] = "sealed"
-FINE = Summary(
+FINE = ChaosReport(
     seed=7,
     seconds=60.0,
     planned=1,
-    ordeals=(BACK,),
+    records=(BACK,),
     is_whole=True,
     runs=(RUN,),
     clients=1,
@@ -94,7 +100,7 @@ def test_nothing_is_complained_of_when_everything_was_exact_and_everybody_came_b
         ({"runs": (replace(RUN, error="run failed", rows=None),)}, "client 1, run a.*: run failed"),
         ({"runs": (replace(RUN, rows=account(processed=10)),)}, "0 rows lost, 1 counted twice"),
         ({"runs": ()}, "no run was made"),
-        ({"ordeals": (replace(BACK, revived_seconds=None),)}, "gateway-1: struck after 2.0 s, and not back"),
+        ({"records": (replace(BACK, revived_seconds=None),)}, "gateway-1: struck after 2.0 s, and not back"),
         ({"planned": 2}, "only 1 of 2 strikes could be made"),
         ({"is_whole": False}, "the fleet is not whole"),
         (
@@ -113,14 +119,14 @@ def test_whatever_is_not_as_it_has_to_be_is_complained_of(changed, complaint):
 
 
 def test_one_that_woke_in_time_was_never_noticed_and_is_back():
-    woke = Ordeal(1, "monitor-1", "freeze", 2.0, hold_seconds=3.0, revived_seconds=5.0)
-    assert replace(FINE, ordeals=(woke,)).complaints == []
-    assert replace(FINE, ordeals=(woke,)).notice == Spread(0, None, None)
+    woke = StrikeRecord(1, "monitor-1", "freeze", 2.0, hold_seconds=3.0, revived_seconds=5.0)
+    assert replace(FINE, records=(woke,)).complaints == []
+    assert replace(FINE, records=(woke,)).notice == Spread(0, None, None)
 
 
 def test_what_is_shown_to_people_has_the_timeline_and_the_account(capsys):
     led = replace(BACK, number=2, name="monitor-3", deed="freeze", hold_seconds=4.0, was_leader=True)
-    show(replace(FINE, planned=2, ordeals=(BACK, replace(led, is_replaced=False, noticed_seconds=None))))
+    show(replace(FINE, planned=2, records=(BACK, replace(led, is_replaced=False, noticed_seconds=None))))
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert shown == [
         "after s victim done noticed s back s by",

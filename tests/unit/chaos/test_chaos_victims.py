@@ -10,13 +10,12 @@ import pytest
 
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.contracts.nodes import NodeRecord
-from kopitiam.fleet import families
-from kopitiam.fleet.families import condition
-from kopitiam.fleet.nodes import Fleet
-from kopitiam.fleet.processes import MARK, Program, launch
-from kopitiam_chaos import victims as victims_module
-from kopitiam_chaos.victims import Loss, Victims
+from kopitiam.contracts.messages import NodeRecord
+from kopitiam.fleet import processes
+from kopitiam.fleet.lifecycle import Fleet
+from kopitiam.fleet.processes import NODE_VARIABLE, Program, launch, process_state
+from kopitiam_chaos import strikes
+from kopitiam_chaos.strikes import StruckNode, Victims
 from waiting import eventually
 
 WITH_A_CHILD = (
@@ -32,7 +31,7 @@ def fleet(tmp_path):
     yield made
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK, "").startswith(str(tmp_path)):
+            if process.environ().get(NODE_VARIABLE, "").startswith(str(tmp_path)):
                 process.kill()
 
 
@@ -45,7 +44,7 @@ def node(fleet):
 def start(fleet):
     program = Program("pipeline-1", "pipeline", lambda: (sys.executable, "-c", WITH_A_CHILD))
     launched = launch(fleet.home, program)
-    eventually(lambda: len(Victims(fleet).family("pipeline-1")) >= 2)
+    eventually(lambda: len(Victims(fleet).processes("pipeline-1")) >= 2)
     return launched
 
 
@@ -61,31 +60,31 @@ def known(state, pid):
 
 def test_a_node_is_killed_with_all_its_processes(fleet, node):
     victims = Victims(fleet)
-    family = victims.family("pipeline-1")
+    family = victims.processes("pipeline-1")
     loss = hurt(victims, signal.SIGKILL)
     assert loss.pid == node.pid
-    eventually(lambda: all(condition(process) == "gone" for process in family))
+    eventually(lambda: all(process_state(process) == "gone" for process in family))
     assert victims.pid_of("pipeline-1") is None
 
 
 def test_alone_means_that_its_children_are_spared(fleet, node):
     victims = Victims(fleet)
-    child = next(each for each in victims.family("pipeline-1") if each.pid != node.pid)
+    child = next(each for each in victims.processes("pipeline-1") if each.pid != node.pid)
     loss = hurt(victims, signal.SIGKILL, alone=True)
     assert [process.pid for process in loss.processes] == [node.pid]
     eventually(lambda: victims.pid_of("pipeline-1") is None)
-    assert condition(child) == "running"
+    assert process_state(child) == "running"
 
 
 def test_a_frozen_one_is_not_well_and_is_when_it_was_woken(fleet, node):
     victims = Victims(fleet)
     nodes = known("alive", node.pid)
-    assert victims.is_well("pipeline-1", nodes)
+    assert victims.is_healthy("pipeline-1", nodes)
     hurt(victims, signal.SIGSTOP)
-    eventually(lambda: not victims.is_well("pipeline-1", nodes))
+    eventually(lambda: not victims.is_healthy("pipeline-1", nodes))
     assert victims.pid_of("pipeline-1") == node.pid
     hurt(victims, signal.SIGCONT)
-    eventually(lambda: victims.is_well("pipeline-1", nodes))
+    eventually(lambda: victims.is_healthy("pipeline-1", nodes))
 
 
 def test_it_is_noticed_when_it_is_declared_dead_or_a_new_process_stands_for_it(fleet, node):
@@ -117,25 +116,25 @@ def test_one_that_does_not_run_cannot_be_hurt(fleet):
 
 def test_one_that_ends_between_two_looks_is_not_well(fleet, node, monkeypatch):
     def last_look(process):
-        found = condition(process)
+        found = process_state(process)
         node.child.kill()
         node.child.wait()
         return found
 
-    for module in (families, victims_module):
-        monkeypatch.setattr(module, "condition", last_look)
-    assert not Victims(fleet).is_well("pipeline-1", known("alive", node.pid))
+    for module in (processes, strikes):
+        monkeypatch.setattr(module, "process_state", last_look)
+    assert not Victims(fleet).is_healthy("pipeline-1", known("alive", node.pid))
 
 
 def test_all_that_are_not_well_are_ailing(fleet, node):
-    ailing = Victims(fleet).ailing(known("alive", node.pid))
-    assert ailing == ["gateway-1", "monitor-1", "monitor-2", "monitor-3"]
+    unhealthy = Victims(fleet).unhealthy(known("alive", node.pid))
+    assert unhealthy == ["gateway-1", "monitor-1", "monitor-2", "monitor-3"]
 
 
 def test_a_number_that_went_to_another_process_is_spared(fleet):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
         old = psutil.Process(other.pid)
         old._ident = (other.pid, 1.0)  # as if it had been another one
-        Victims(fleet).send(Loss("pipeline-1", old.pid, 0.0, (old,)), signal.SIGKILL)
+        Victims(fleet).send(StruckNode("pipeline-1", old.pid, 0.0, (old,)), signal.SIGKILL)
         assert other.poll() is None
         other.kill()

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import update
 
 from kopitiam.contracts.config import Settings
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.fleet.home import FleetHome
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.registry import open_registry
 from kopitiam.registry.schema import leases
-from kopitiam_chaos.witness import Witness
+from kopitiam_chaos.observer import RegistryObserver
 from waiting import eventually
 
 RUN = "a" * 24
@@ -32,7 +32,7 @@ def registry(settings):
 
 
 def lead(registry, rank, holder):
-    return registry.outrank("leader", rank, holder, 60)
+    return registry.take_over_if_higher("leader", rank, holder, 60)
 
 
 def report(registry, name, epoch=1, state="alive", leader=False):
@@ -49,7 +49,7 @@ def change(settings, **values):
 
 def test_every_leader_is_remembered_with_its_epoch(registry, settings):
     lead(registry, 1, "one")
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         lead(registry, 3, "three")
         eventually(lambda: len(witness.leaders_by_epoch()) == 2)
         registry.release("leader", "000003 three", 2)
@@ -63,7 +63,7 @@ def test_every_leader_is_remembered_with_its_epoch(registry, settings):
 
 def test_an_epoch_with_two_leaders_is_found(registry, settings):
     lead(registry, 3, "three")
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         change(settings, holder="000002 two")
         eventually(lambda: witness.leaders_by_epoch() == {1: ("monitor-3", "monitor-2")})
     assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch with two holders"]
@@ -72,7 +72,7 @@ def test_an_epoch_with_two_leaders_is_found(registry, settings):
 def test_an_epoch_that_goes_back_is_found(registry, settings):
     lead(registry, 1, "one")
     lead(registry, 3, "three")
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         change(settings, epoch=1)
         eventually(lambda: witness.epochs("leader") == [2, 1])
     assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch that went back"]
@@ -83,7 +83,7 @@ def act(settings, monitor, action, as_json=False):
     log = FleetHome(settings.home).log(monitor)
     log.parent.mkdir(exist_ok=True)
     code = f"""
-from kopitiam.cli.logs import set_up_logs
+from kopitiam.cli.process import set_up_logs
 from kopitiam.supervision.actions import log_action
 set_up_logs({monitor!r}, is_verbose=False, as_json={as_json})
 log_action(*{action!r})
@@ -95,7 +95,7 @@ log_action(*{action!r})
 def test_what_leaders_do_is_read_from_their_logs(registry, settings):
     act(settings, "monitor-3", REVIVAL)  # before anybody looked
     lead(registry, 3, "three")
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         act(settings, "monitor-3", REVIVAL, as_json=True)
         act(settings, "monitor-3", (1, "opens barrier of", RUN))
         assert witness.actions_by_epoch() == {1: {"monitor-3": 2}}
@@ -104,7 +104,7 @@ def test_what_leaders_do_is_read_from_their_logs(registry, settings):
 
 def test_two_monitors_that_act_under_one_epoch_are_found(registry, settings):
     lead(registry, 3, "three")
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         act(settings, "monitor-3", REVIVAL)
         act(settings, "monitor-2", (1, "force-ends", RUN))
     assert witness.flaws() == [
@@ -118,7 +118,7 @@ def test_runs_that_are_not_over_are_known_with_their_states(registry, settings):
         return registry.open_run({}, "", "me", idempotency_key=None, lease_seconds=60, shards=1).run.run
 
     opened = [open_run(), open_run()]
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         assert witness.runs_under_way == dict.fromkeys(opened, "open")
         registry.force_end(opened[0], "enough")
         eventually(lambda: witness.runs_under_way == {opened[1]: "open"})
@@ -126,7 +126,7 @@ def test_runs_that_are_not_over_are_known_with_their_states(registry, settings):
 
 def test_nodes_are_known_as_they_were_last_seen(registry, settings):
     report(registry, "monitor-1", leader=True)
-    with Witness(settings) as witness:
+    with RegistryObserver(settings) as witness:
         assert witness.leader == "monitor-1"
         report(registry, "monitor-1", state="dead")
         eventually(lambda: witness.states("monitor-1") == ["alive", "dead"])
@@ -137,5 +137,5 @@ def test_nodes_are_known_as_they_were_last_seen(registry, settings):
 
 def test_a_registry_that_is_not_there_is_waited_for(tmp_path):
     away = Settings(registry={"url": "postgresql://nobody@127.0.0.1:9/none"}, home=tmp_path)
-    with Witness(away) as witness:
+    with RegistryObserver(away) as witness:
         assert (witness.nodes, witness.leader, witness.flaws()) == ({}, None, [])

@@ -10,7 +10,7 @@ import pytest
 
 from kopitiam.contracts.config import Settings
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.processes import MARK, Program
+from kopitiam.fleet.processes import NODE_VARIABLE, Program
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def home(tmp_path: Path) -> Iterator[FleetHome]:
     yield FleetHome(tmp_path / "home")
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK, "").startswith(str(tmp_path)):
+            if process.environ().get(NODE_VARIABLE, "").startswith(str(tmp_path)):
                 process.kill()
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.fleet.services import postgresql_binaries
-from kopitiam.fleet.services.postgresql_binaries import find_binaries
-from kopitiam.fleet.services.unprivileged import Account, account_for
+from kopitiam.fleet.services import postgresql
+from kopitiam.fleet.services.postgresql import Account, account_for, find_binaries
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def installed(tmp_path, monkeypatch):
                 (folder / name).write_text(f"#!/bin/sh\necho '{name} (PostgreSQL) {version}'\n")
                 (folder / name).chmod(0o755)
             folders.append(folder)
-        monkeypatch.setattr(postgresql_binaries, "_folders", lambda: folders)
+        monkeypatch.setattr(postgresql, "_folders", lambda: folders)
 
     return install
 

@@ -14,10 +14,8 @@ import pytest
 
 from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.fleet import processes
-from kopitiam.fleet.families import condition
-from kopitiam.fleet.processes import Program, family_of, is_running, launch, stop
-from kopitiam.fleet.readiness import ready_mark
-from kopitiam.fleet.records import ProcessRecord, read_record, recorded_names, write_record
+from kopitiam.fleet.home import ProcessRecord, read_record, ready_mark, recorded_names, write_record
+from kopitiam.fleet.processes import Program, is_running, launch, process_state, processes_of, stop
 from kopitiam.system import logs
 from kopitiam.system.files import locked
 from kopitiam.system.logs import SPARK_LOG, KeptLogs
@@ -36,7 +34,7 @@ def record_of(home, name="pipeline-1") -> ProcessRecord:
 
 def freeze(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: condition(psutil.Process(pid)) == "frozen")
+    eventually(lambda: process_state(psutil.Process(pid)) == "frozen")
 
 
 def test_a_process_that_was_started_is_written_down(home, program):
@@ -56,13 +54,13 @@ def test_starting_again_what_runs_changes_nothing(home, program):
     again = launch(home, program())
     assert (again.pid, again.child) == (first.pid, None)
     assert home.record("pipeline-1").read_bytes() == before
-    assert [process.pid for process in family_of(home, "pipeline-1")] == [first.pid]
+    assert [process.pid for process in processes_of(home, "pipeline-1")] == [first.pid]
 
 
 def test_many_who_start_a_node_at_once_start_it_once(home, program):
     with ThreadPoolExecutor(8) as pool:
         pids = {launched.pid for launched in pool.map(lambda _: launch(home, program()), range(8))}
-    assert [process.pid for process in family_of(home, "pipeline-1")] == list(pids)
+    assert [process.pid for process in processes_of(home, "pipeline-1")] == list(pids)
 
 
 def test_a_dead_node_is_started_anew(home, program):
@@ -115,7 +113,7 @@ def test_a_frozen_node_without_a_port_is_replaced_and_left_alone(home, program, 
     fresh = launch(home, program(name=name))
     assert fresh.pid != frozen.pid
     assert record_of(home, name).pid == fresh.pid
-    assert condition(psutil.Process(frozen.pid)) == "frozen"
+    assert process_state(psutil.Process(frozen.pid)) == "frozen"
 
 
 def test_a_frozen_node_that_was_replaced_goes_when_its_successor_is_stopped(home, program):
@@ -123,7 +121,7 @@ def test_a_frozen_node_that_was_replaced_goes_when_its_successor_is_stopped(home
     freeze(frozen.pid)
     fresh = launch(home, program())
     assert stop(home, "pipeline-1")
-    assert [condition(psutil.Process(pid)) for pid in (frozen.pid, fresh.pid)] == ["gone", "gone"]
+    assert [process_state(psutil.Process(pid)) for pid in (frozen.pid, fresh.pid)] == ["gone", "gone"]
 
 
 @pytest.mark.parametrize("name", ["gateway-1", "service-1"])
@@ -132,29 +130,29 @@ def test_a_frozen_node_that_holds_a_port_is_killed_first(home, program, name):
     freeze(frozen.pid)
     fresh = launch(home, program(name=name))
     assert fresh.pid != frozen.pid
-    assert condition(psutil.Process(frozen.pid)) == "gone"
+    assert process_state(psutil.Process(frozen.pid)) == "gone"
 
 
 def test_what_a_dead_node_left_behind_is_ended_before_it_starts_again(home, program):
     launched = launch(home, program(PARENT_OF_ONE))
-    eventually(lambda: len(family_of(home, "pipeline-1")) == 2)
-    [orphan] = [process for process in family_of(home, "pipeline-1") if process.pid != launched.pid]
+    eventually(lambda: len(processes_of(home, "pipeline-1")) == 2)
+    [orphan] = [process for process in processes_of(home, "pipeline-1") if process.pid != launched.pid]
     launched.child.kill()
     launched.child.wait()
     launch(home, program())
-    assert condition(orphan) == "gone"
+    assert process_state(orphan) == "gone"
 
 
 def test_a_node_that_ends_at_once_says_why(home, program):
     launched = launch(home, program("import sys; print('no disk', file=sys.stderr); sys.exit(1)"))
     with pytest.raises(ServiceError, match=r"^pipeline-1: ended with exit code 1: no disk$"):
-        launched.settle(20)
+        launched.wait_first_seconds(20)
 
 
 def test_a_node_that_finds_its_settings_wrong_ends_with_the_code_for_that(home, program):
     launched = launch(home, program("raise SystemExit(2)"))
     with pytest.raises(ConfigError, match="pipeline-1: ended with exit code 2: it said nothing") as caught:
-        launched.settle(20)
+        launched.wait_first_seconds(20)
     assert caught.value.exit_code == 2
 
 
@@ -162,19 +160,19 @@ def test_only_the_last_words_of_this_life_are_told(home, program):
     launch(home, program("print('an earlier life'); raise SystemExit(1)")).child.wait()
     launched = launch(home, program("[print('line', n) for n in range(9)]; raise SystemExit(3)"))
     with pytest.raises(ServiceError) as caught:
-        launched.settle(20)
+        launched.wait_first_seconds(20)
     assert str(caught.value).splitlines()[1:] == [f"  line {n}" for n in range(4, 9)]
 
 
 def test_a_node_that_is_killed_in_its_first_moments_says_so(home, program):
     launched = launch(home, program("import os; os.kill(os.getpid(), 9)"))
     with pytest.raises(ServiceError, match="was ended by signal 9"):
-        launched.settle(20)
+        launched.wait_first_seconds(20)
 
 
 def test_a_node_that_lives_through_its_first_moments_is_left_to_itself(home, program):
     launched = launch(home, program())
-    launched.settle(0.1)
+    launched.wait_first_seconds(0.1)
     assert is_running(home, "pipeline-1")
 
 
@@ -185,14 +183,14 @@ def test_a_node_that_ran_already_and_ends_is_not_waited_for(home, program):
     first.child.kill()
     first.child.wait()
     with pytest.raises(ServiceError, match=r"^pipeline-1: has ended: I leave$"):
-        again.settle_when(lambda: False, seconds=60)
+        again.wait_until_ready(lambda: False, seconds=60)
 
 
 def test_a_node_that_is_not_ready_in_time_says_its_last_words(home, program):
     launched = launch(home, program(DEAF))
     eventually(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
     with pytest.raises(ServiceError, match=r"^pipeline-1: not ready after 0 s: deaf$"):
-        launched.settle_when(lambda: False, seconds=0)
+        launched.wait_until_ready(lambda: False, seconds=0)
 
 
 def test_a_program_that_is_not_there_is_refused_in_one_line(home):
@@ -202,11 +200,11 @@ def test_a_program_that_is_not_there_is_refused_in_one_line(home):
 
 def test_stopping_ends_the_whole_family_and_leaves_only_the_log(home, program):
     launched = launch(home, program(PARENT_OF_ONE))
-    eventually(lambda: len(family_of(home, "pipeline-1")) == 2)
-    family = family_of(home, "pipeline-1")
+    eventually(lambda: len(processes_of(home, "pipeline-1")) == 2)
+    family = processes_of(home, "pipeline-1")
     assert stop(home, "pipeline-1")
     assert launched.child.wait() == -signal.SIGTERM
-    assert [condition(process) for process in family] == ["gone", "gone"]
+    assert [process_state(process) for process in family] == ["gone", "gone"]
     assert list(home.nodes.iterdir()) == []
     assert home.log("pipeline-1").exists()
 

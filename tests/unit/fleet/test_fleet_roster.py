@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.contracts.config import NodesSection, PipelineSection, Settings, load_settings
+from kopitiam.contracts.config import NodesSection, PipelineSection, Settings
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.fleet.roster import Roster
-from kopitiam.fleet.soundness import require_runs_served
+from kopitiam.fleet.preflight import check_shards_of_open_runs
 from kopitiam.registry import open_registry
+from kopitiam.runtime.monitor import Roster
+from kopitiam.system.settings import load_settings
 
 ONE = 'home = "h"\n[nodes]\ngateways = ["gateway-1"]\nservices = ["rabbitmq"]\n'
 TWO = 'home = "h"\n[nodes]\ngateways = ["gateway-1", "gateway-2"]\nservices = ["rabbitmq", "postgresql"]\n'
@@ -74,6 +75,6 @@ def test_shards_of_runs_under_way_want_a_pipeline_until_they_end(tmp_path: Path)
             nodes=NodesSection(pipelines={"pipeline-1": (0, 1)}),
         )
         with pytest.raises(ConfigError, match=r"^nodes.pipelines: .* 3 shards; keep a pipeline for 2 until"):
-            require_runs_served(shrunk, registry)
+            check_shards_of_open_runs(shrunk, registry)
         kept = shrunk.model_copy(update={"nodes": NodesSection(pipelines={"a": (0, 1), "b": (2,)})})
-        require_runs_served(kept, registry)
+        check_shards_of_open_runs(kept, registry)

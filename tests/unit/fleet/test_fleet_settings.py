@@ -9,13 +9,12 @@ import pytest
 
 from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection, RegistrySection
 from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.fleet.nodes import Fleet, joining_pipelines, open_fleet, require_kind
-from kopitiam.fleet.programs import node_program
-from kopitiam.fleet.records import write_record
-from kopitiam.fleet.services import probes, service_settings, services_of, watches
-from kopitiam.fleet.services.addresses import kept_url, read_url, without_credentials, write_url
-from kopitiam.fleet.soundness import require_sound
-from kopitiam.runtime.home import owned
+from kopitiam.fleet.home import write_record
+from kopitiam.fleet.lifecycle import Fleet, added_pipelines, node_program, open_fleet, require_kind
+from kopitiam.fleet.preflight import check_settings
+from kopitiam.fleet.services import probes, recorded_probes, service_settings, services_of
+from kopitiam.fleet.services.base import read_or_choose_url, read_url, without_credentials, write_url
+from kopitiam.runtime.home import exclusive_home
 
 BOTH = NodesSection(services=("rabbitmq", "postgresql"))
 POSTGRESQL = "postgresql://kopitiam:secret@127.0.0.1:12345/postgres"
@@ -67,8 +66,8 @@ def test_a_service_that_there_is_not_is_refused(settings):
 def test_an_address_is_chosen_once_and_only_its_owner_reads_it(tmp_path):
     folder = tmp_path / "services" / "postgresql"
     assert read_url(folder) is None
-    assert kept_url(folder, lambda: POSTGRESQL) == POSTGRESQL
-    assert kept_url(folder, lambda: "another") == POSTGRESQL
+    assert read_or_choose_url(folder, lambda: POSTGRESQL) == POSTGRESQL
+    assert read_or_choose_url(folder, lambda: "another") == POSTGRESQL
     assert [path.name for path in folder.iterdir()] == ["address.json"]
     assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
 
@@ -98,7 +97,7 @@ def test_a_service_that_is_away_or_silent_or_another_does_not_answer(settings, h
 
 
 def test_a_service_that_was_stopped_on_purpose_is_not_missed(settings, home):
-    watched = watches(settings.model_copy(update={"nodes": BOTH}))
+    watched = recorded_probes(settings.model_copy(update={"nodes": BOTH}))
     assert watched["rabbitmq"]()
     home.make()
     home.record("rabbitmq").write_text("{}")
@@ -114,9 +113,9 @@ def test_a_fleet_on_the_memory_bus_is_refused(settings):
     with pytest.raises(
         ConfigError, match=r"^bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services$"
     ):
-        require_sound(settings)
-    require_sound(settings.model_copy(update={"bus": BusSection(url="amqp://mq")}))
-    require_sound(settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))}))
+        check_settings(settings)
+    check_settings(settings.model_copy(update={"bus": BusSection(url="amqp://mq")}))
+    check_settings(settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))}))
 
 
 @pytest.mark.parametrize(
@@ -133,21 +132,21 @@ def test_a_shard_that_nobody_or_two_would_have_is_refused(settings, pipelines, g
     with pytest.raises(
         ConfigError, match=rf"^nodes.pipelines: want each of the 3 shards .* once, got {got}$"
     ):
-        require_sound(wanted)
+        check_settings(wanted)
 
 
 def test_every_shard_once_is_sound_and_so_are_pipelines_elsewhere(settings):
     for_earlier_runs = {"p-1": (0, 1, 2, 3)}
     for pipelines in ({"p-1": (2, 0), "p-2": (1,)}, {}, for_earlier_runs):
         nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
-        require_sound(settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)}))
+        check_settings(settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)}))
 
 
 def test_a_home_that_an_embedded_service_has_is_refused(settings):
     wanted = settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))})
-    with owned(settings.home), pytest.raises(ConfigError, match="a kopi serve uses this home"):
-        require_sound(wanted)
-    require_sound(wanted)
+    with exclusive_home(settings.home), pytest.raises(ConfigError, match="a kopi serve uses this home"):
+        check_settings(wanted)
+    check_settings(wanted)
 
 
 def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch):
@@ -166,11 +165,11 @@ def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch
 def test_pipelines_join_others_if_they_have_never_run_beside_them(settings, home):
     nodes = NodesSection(pipelines={"p-1": (0,), "p-2": (1,)})
     fleet = Fleet(settings.model_copy(update={"nodes": nodes}))
-    assert joining_pipelines(fleet) == [], "all come at once, and share what there is"
+    assert added_pipelines(fleet) == [], "all come at once, and share what there is"
     write_record(home, "p-1", "pipeline", os.getpid(), ["kopi"])
-    assert joining_pipelines(fleet) == ["p-2"]
+    assert added_pipelines(fleet) == ["p-2"]
     write_record(home, "p-2", "pipeline", os.getpid(), ["kopi"])
-    assert joining_pipelines(fleet) == []
+    assert added_pipelines(fleet) == []
 
 
 def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):

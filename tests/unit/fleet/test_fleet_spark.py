@@ -12,12 +12,11 @@ import pytest
 
 from kopitiam.contracts.config import NodesSection, PipelineSection, SparkSection
 from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.fleet import soundness
-from kopitiam.fleet.services import find_service, in_order, probes, service_settings, services_of, spark
-from kopitiam.fleet.services.addresses import read_url, without_credentials, write_url
-from kopitiam.fleet.services.spark import Address, spark_home
-from kopitiam.fleet.services.spark_master import SparkMaster
-from kopitiam.fleet.soundness import require_cores_for, require_sound
+from kopitiam.fleet import preflight
+from kopitiam.fleet.preflight import check_free_cores, check_settings
+from kopitiam.fleet.services import find_service, in_start_order, probes, service_settings, services_of, spark
+from kopitiam.fleet.services.base import read_url, without_credentials, write_url
+from kopitiam.fleet.services.spark import Address, SparkMaster, spark_home
 
 SECRET = "f00d"
 MASTER = Address(12345, 12346, SECRET)
@@ -50,7 +49,7 @@ def command_of(cluster, monkeypatch):
 
         def launch(_home, program):
             programs.append(program)
-            return SimpleNamespace(settle_when=lambda _is_ready, _seconds: None, child=None)
+            return SimpleNamespace(wait_until_ready=lambda _is_ready, _seconds: None, child=None)
 
         monkeypatch.setattr(spark, "launch", launch)
         find_service(name, cluster).start()
@@ -69,7 +68,13 @@ def test_an_address_is_the_same_when_it_is_read_again():
 
 def test_services_start_before_those_that_need_them_and_workers_by_number():
     names = ("spark-worker-10", "spark-worker-9", "spark-master", "rabbitmq", "postgresql")
-    assert in_order(names) == ["postgresql", "rabbitmq", "spark-master", "spark-worker-9", "spark-worker-10"]
+    assert in_start_order(names) == [
+        "postgresql",
+        "rabbitmq",
+        "spark-master",
+        "spark-worker-9",
+        "spark-worker-10",
+    ]
 
 
 def test_workers_are_known_by_their_number(cluster):
@@ -159,7 +164,7 @@ def test_what_the_settings_say_of_spark_is_kept(cluster):
 def test_half_a_spark_is_refused(settings, services, complaint):
     nodes = NodesSection(services=("rabbitmq", *services))
     with pytest.raises(ConfigError, match=f"^{complaint}$"):
-        require_sound(settings.model_copy(update={"nodes": nodes}))
+        check_settings(settings.model_copy(update={"nodes": nodes}))
 
 
 @pytest.mark.parametrize(
@@ -173,9 +178,9 @@ def test_a_cluster_with_nothing_left_for_a_pipeline_is_refused(cluster, limits, 
     pipelines = {"p-1": (0,), "p-2": (1,), "p-3": (2,)}
     nodes = NodesSection(services=("rabbitmq", *SERVICES), pipelines=pipelines)
     wanted = cluster.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
-    require_sound(wanted)
+    check_settings(wanted)
     with pytest.raises(ConfigError, match=f"^{complaint}$"):
-        require_sound(wanted.model_copy(update={"spark": SparkSection(**limits)}))
+        check_settings(wanted.model_copy(update={"spark": SparkSection(**limits)}))
 
 
 @pytest.mark.parametrize(
@@ -229,19 +234,19 @@ def test_a_pipeline_that_would_find_no_core_beside_the_others_is_refused(
     monkeypatch.setattr(SparkMaster, "free_cores", lambda _: free)
     filled = service_settings(cluster)
     if is_enough:
-        require_cores_for(newcomers, filled, patience_seconds=0)
+        check_free_cores(newcomers, filled, patience_seconds=0)
     else:
         complaint = rf"^{', '.join(newcomers)}: Spark has {free} free cores, .* add a spark-worker to nodes"
         with pytest.raises(ConfigError, match=complaint):
-            require_cores_for(newcomers, filled, patience_seconds=0)
+            check_free_cores(newcomers, filled, patience_seconds=0)
 
 
 @pytest.mark.usefixtures("known")
 def test_cores_that_come_free_in_time_are_waited_for(cluster, monkeypatch):
     looks = iter((0, 0, 1))
     monkeypatch.setattr(SparkMaster, "free_cores", lambda _: next(looks))
-    monkeypatch.setattr(soundness, "_LOOK_SECONDS", 0)
-    require_cores_for(("p-2",), service_settings(cluster), patience_seconds=60)
+    monkeypatch.setattr(preflight, "_LOOK_SECONDS", 0)
+    check_free_cores(("p-2",), service_settings(cluster), patience_seconds=60)
     assert next(looks, None) is None, "it looked until there was one"
 
 
@@ -250,7 +255,7 @@ def test_cores_of_another_spark_are_none_of_our_business(cluster, monkeypatch):
     looks = []
     monkeypatch.setattr(SparkMaster, "free_cores", lambda _: looks.append(0) or 0)
     elsewhere = cluster.model_copy(update={"spark": SparkSection(master="spark://elsewhere:7077")})
-    require_cores_for(("p-2",), service_settings(elsewhere), patience_seconds=0)
+    check_free_cores(("p-2",), service_settings(elsewhere), patience_seconds=0)
     assert looks == []
 
 

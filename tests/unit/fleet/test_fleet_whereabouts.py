@@ -3,11 +3,10 @@
 import os
 
 from kopitiam.contracts.config import NodesSection, Settings
-from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.records import write_record
-from kopitiam.fleet.services.addresses import write_url
-from kopitiam.runtime.node import whereabouts
-from kopitiam.supervision.services import Whereabouts
+from kopitiam.fleet.home import FleetHome, write_record
+from kopitiam.fleet.services.base import write_url
+from kopitiam.runtime.member import whereabouts
+from kopitiam.supervision.service_watch import ServiceLocation
 
 
 def test_a_service_is_found_by_its_record_and_shown_without_its_credentials(
@@ -18,4 +17,4 @@ def test_a_service_is_found_by_its_record_and_shown_without_its_credentials(
     write_url(home.service("rabbitmq"), "amqp://kopitiam:secret@127.0.0.1:1")
     assert whereabouts(settings, "rabbitmq") is None, "it was stopped, or never started"
     write_record(home, "rabbitmq", "service", os.getpid(), ["rabbitmq"])
-    assert whereabouts(settings, "rabbitmq") == Whereabouts(os.getpid(), "amqp://127.0.0.1:1")
+    assert whereabouts(settings, "rabbitmq") == ServiceLocation(os.getpid(), "amqp://127.0.0.1:1")

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-from kopitiam.contracts.barriers import Snapshot
 from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
+from kopitiam.contracts.progress import ByTable, Snapshot, Volume, total_by_shard
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import ByTable, Volume, total_by_shard
 from kopitiam.questions.question_set import QuestionSet
 
 RUN = "0123456789abcdef"

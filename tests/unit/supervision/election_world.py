@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from kopitiam.supervision.election import (
-    Action,
     Bully,
+    ElectionAction,
+    SendAnnouncement,
     SendAnswer,
-    SendCoordinator,
     SendElection,
     State,
     StepDown,
@@ -100,7 +100,7 @@ class World:
         for monitor, bully in self.monitors.items():
             self.call(monitor, "tick")
             if bully.state is State.LEADER:
-                self._send_to_all(monitor, "on_coordinator", (monitor, bully.epoch))
+                self._send_to_all(monitor, "on_announcement", (monitor, bully.epoch))
 
     def renew(self, monitor: int) -> None:
         bully = self.monitors[monitor]
@@ -118,7 +118,7 @@ class World:
         assert (StepDown() in actions) == (was_leader and bully.state is not State.LEADER)
         self.perform(monitor, actions)
 
-    def perform(self, monitor: int, actions: list[Action]) -> None:
+    def perform(self, monitor: int, actions: list[ElectionAction]) -> None:
         for action in actions:
             match action:
                 case SendElection():
@@ -127,8 +127,8 @@ class World:
                     self._send_to_all(monitor, "on_election", (monitor,))
                 case SendAnswer(to):
                     self.calls.append(Call(monitor, to, "on_answer", (monitor,)))
-                case SendCoordinator(epoch):
-                    self._send_to_all(monitor, "on_coordinator", (monitor, epoch))
+                case SendAnnouncement(epoch):
+                    self._send_to_all(monitor, "on_announcement", (monitor, epoch))
                 case TakeEpoch():
                     self.elections += 1
                     self.requests.append((monitor, self.lives[monitor]))

@@ -7,24 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kopitiam.bus.delivery import Courier
+from kopitiam.bus.delivery import HandlerThread
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.bus.port import Handler, Subscription
 from kopitiam.contracts.config import MonitorSection, NodesSection
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
     HEARTBEAT_TOPIC,
-    Answer,
-    Coordinator,
+    ElectionAnswer,
     Heartbeat,
+    LeaderAnnouncement,
     Message,
+    NodeRecord,
     Stopped,
 )
-from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.registry import Fence, open_registry
-from kopitiam.supervision.leadership import Watch
+from kopitiam.supervision.leadership import MonitorContext
 from kopitiam.supervision.monitor import Monitor
-from kopitiam.supervision.services import ServiceWatch
+from kopitiam.supervision.service_watch import ServiceWatch
 from waiting import PATIENCE_SECONDS, eventually
 
 BEAT, TIMEOUT = 1.0, 6.0
@@ -36,7 +36,7 @@ NOBODY = "nobody"
 
 def is_mark(message: Message) -> bool:
     """Whether it is there only to show that all messages before it have been handled."""
-    return (isinstance(message, Answer) and message.sender == 0) or (
+    return (isinstance(message, ElectionAnswer) and message.sender == 0) or (
         isinstance(message, Stopped) and message.node == NOBODY
     )
 
@@ -78,13 +78,13 @@ class WatchedBus(MemoryBus):
         number = next(self._marks)
         for topic, mark in (
             (HEARTBEAT_TOPIC, Stopped(node=NOBODY, epoch=number)),
-            (ELECTION_TOPIC, Answer(sender=0, to=number)),
+            (ELECTION_TOPIC, ElectionAnswer(sender=0, to=number)),
         ):
             awaited = self.subscribers(topic)
             self.publish(topic, mark)
             eventually(lambda awaited=awaited, mark=mark: all(mark in passed for passed in awaited))
 
-    def _forget(self, courier: Courier) -> None:
+    def _forget(self, courier: HandlerThread) -> None:
         super()._forget(courier)
         self._passed.pop(courier, None)
 
@@ -142,10 +142,10 @@ class World:
             self.bus.subscribe(topic, self.heard.append)
 
     def start(self, name: str, registry: Any = None) -> None:
-        place = Fence(name, self.registry.enlist(name, f"life of {name}", FOR_LONG), f"life of {name}")
+        place = Fence(name, self.registry.take_over(name, f"life of {name}", FOR_LONG), f"life of {name}")
         self._epochs[name] = place.epoch
         services = Services(self.services)
-        watch = Watch(
+        watch = MonitorContext(
             place,
             lambda: self.roster,
             PACE,
@@ -183,7 +183,7 @@ class World:
     def beat(self, name: str, epoch: int = 1, trouble: str | None = None) -> None:
         """With the lease that a life of this epoch has; one that was replaced is not given it back."""
         while self._epochs.get(name, 0) < epoch:
-            self._epochs[name] = self.registry.enlist(name, f"a life of {name}", FOR_LONG)
+            self._epochs[name] = self.registry.take_over(name, f"a life of {name}", FOR_LONG)
         self.forge_beat(name, epoch, trouble)
 
     def leave(self, name: str) -> None:
@@ -207,7 +207,7 @@ class World:
 
     def leader(self) -> tuple[str, int] | None:
         """Whoever last said so, and under which epoch."""
-        said = [message for message in self.heard if isinstance(message, Coordinator)]
+        said = [message for message in self.heard if isinstance(message, LeaderAnnouncement)]
         return (NODES.monitors[said[-1].sender - 1], said[-1].epoch) if said else None
 
     def holds(self, name: str, epoch: int) -> bool:

@@ -14,11 +14,18 @@ from barrier_events import (
     worker_end,
 )
 
-from kopitiam.contracts.barriers import Snapshot
 from kopitiam.contracts.messages import Message, TableEnd, WorkerStats
+from kopitiam.contracts.progress import Snapshot, Volume
 from kopitiam.contracts.runs import OVER, RunState
-from kopitiam.contracts.stages import Volume
-from kopitiam.supervision.barrier import Barriers, Decision, Event, FailRun, Forward, Look, OpenBarrier
+from kopitiam.supervision.barrier import (
+    Barriers,
+    Decision,
+    Event,
+    FailRun,
+    Forward,
+    OpenBarrier,
+    ReadSnapshot,
+)
 
 EXPECTED = small_run()
 ENDS = ends_of(EXPECTED)
@@ -53,32 +60,32 @@ def test_the_registry_is_asked_with_the_last_report() -> None:
     barriers = known()
     before = [report for report in REPORTS if report.stage != LAST]
     assert feed(barriers, *ENDS, *before) == []
-    assert barriers.handle(stats(LAST, 1, 10, expected=1)) == [Look(RUN)]
+    assert barriers.handle(stats(LAST, 1, 10, expected=1)) == [ReadSnapshot(RUN)]
 
 
 def test_the_registry_is_asked_with_the_last_end_if_that_comes_late() -> None:
     barriers = known()
     assert feed(barriers, *REPORTS, *ENDS[:-1]) == []
-    assert barriers.handle(ENDS[-1]) == [Look(RUN)]
+    assert barriers.handle(ENDS[-1]) == [ReadSnapshot(RUN)]
 
 
 def test_the_end_of_a_worker_is_as_good_as_its_statistics() -> None:
     ended = [report for report in REPORTS if not isinstance(report, WorkerStats)]
-    assert feed(known(), *ENDS, *ended) == [Look(RUN)]
+    assert feed(known(), *ENDS, *ended) == [ReadSnapshot(RUN)]
 
 
 def test_a_run_whose_stages_are_not_known_is_looked_at_with_its_first_end() -> None:
     barriers = Barriers()
     assert feed(barriers, *REPORTS) == []
-    assert barriers.handle(ENDS[0]) == [Look(RUN)]
+    assert barriers.handle(ENDS[0]) == [ReadSnapshot(RUN)]
     assert feed(barriers, NOT_OPEN_YET, *ENDS[:-1]) == []
 
 
 def test_messages_ask_once_until_the_snapshot_comes() -> None:
     barriers = known()
-    assert feed(barriers, *ENDS, *REPORTS, *ENDS, *REPORTS) == [Look(RUN)]
+    assert feed(barriers, *ENDS, *REPORTS, *ENDS, *REPORTS) == [ReadSnapshot(RUN)]
     assert feed(barriers, snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
-    assert feed(barriers, worker_end(LAST, 1, 10)) == [Look(RUN)]
+    assert feed(barriers, worker_end(LAST, 1, 10)) == [ReadSnapshot(RUN)]
 
 
 def test_all_tables_but_one_are_not_enough() -> None:
@@ -91,14 +98,14 @@ def test_an_empty_run_is_looked_at_with_its_last_end() -> None:
     *first, last = ends_of(empty)
     barriers = known()
     assert feed(barriers, *first) == []
-    assert barriers.handle(last) == [Look(RUN)]
+    assert barriers.handle(last) == [ReadSnapshot(RUN)]
     assert barriers.handle(snapshot(empty, {})) == [OpenBarrier(RUN)]
 
 
 def test_an_empty_shard_has_nothing_to_report() -> None:
     expected = small_run(users={0: Volume(1, 10), 1: Volume()})
     reports = [report for report in REPORTS if report.shard == 0]
-    assert feed(known(), *ends_of(expected), *reports) == [Look(RUN)]
+    assert feed(known(), *ends_of(expected), *reports) == [ReadSnapshot(RUN)]
 
 
 def test_a_chunk_without_rows_has_to_be_processed_too() -> None:
@@ -106,20 +113,20 @@ def test_a_chunk_without_rows_has_to_be_processed_too() -> None:
     others = [report for report in REPORTS if report.stage != LAST]
     barriers = known()
     assert feed(barriers, *ends_of(expected), *others) == []
-    assert barriers.handle(worker_end(LAST, 1, 0)) == [Look(RUN)]
+    assert barriers.handle(worker_end(LAST, 1, 0)) == [ReadSnapshot(RUN)]
 
 
 def test_a_worker_that_reports_more_than_it_expects_is_looked_into_at_once() -> None:
     barriers = known()
     assert feed(barriers, *ENDS) == []
-    assert barriers.handle(stats("filter_year", 3, 30, expected=2)) == [Look(RUN)]
+    assert barriers.handle(stats("filter_year", 3, 30, expected=2)) == [ReadSnapshot(RUN)]
 
 
 def test_runs_do_not_mix() -> None:
     barriers = known()
     other = "another0another0"
-    assert feed(barriers, *ends_of(EXPECTED, other), *REPORTS) == [Look(other)]
-    assert feed(barriers, *ENDS) == [Look(RUN)]
+    assert feed(barriers, *ends_of(EXPECTED, other), *REPORTS) == [ReadSnapshot(other)]
+    assert feed(barriers, *ENDS) == [ReadSnapshot(RUN)]
 
 
 def test_stages_behind_the_barrier_do_not_matter() -> None:
@@ -135,7 +142,7 @@ def test_what_a_forged_message_told_is_gone_with_the_next_snapshot(forged: Messa
     barriers = Barriers()
     feed(barriers, forged)
     assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
-    assert feed(barriers, worker_end(LAST, 1, 10)) == [Look(RUN)]
+    assert feed(barriers, worker_end(LAST, 1, 10)) == [ReadSnapshot(RUN)]
     assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
 
 
@@ -150,14 +157,14 @@ def test_a_snapshot_of_a_processed_run_opens_its_barrier_again_and_again() -> No
 def test_a_snapshot_stands_for_all_messages_that_were_lost() -> None:
     barriers = Barriers()
     assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
-    assert barriers.handle(worker_end(LAST, 1, 10)) == [Look(RUN)]
+    assert barriers.handle(worker_end(LAST, 1, 10)) == [ReadSnapshot(RUN)]
 
 
 def test_a_snapshot_of_an_open_run_opens_nothing() -> None:
     barriers = Barriers()
     partly = {"users": EXPECTED["users"]}
     assert barriers.handle(snapshot(partly, partly, state=RunState.OPEN)) == []
-    assert feed(barriers, *ENDS, *REPORTS) == [Look(RUN)]
+    assert feed(barriers, *ENDS, *REPORTS) == [ReadSnapshot(RUN)]
 
 
 def test_nothing_opens_while_a_chunk_is_pending_whatever_the_counters_say() -> None:
@@ -208,7 +215,7 @@ def test_a_run_that_needs_one_table_waits_for_that_one_only() -> None:
     barriers = Barriers()
     assert barriers.handle(Snapshot(RUN, RunState.OPEN, stages, {}, {}, 0)) == []
     reports = [report for report in REPORTS if report.stage in stages["transactions"]]
-    assert feed(barriers, *ends_of(expected), *reports) == [Look(RUN)]
+    assert feed(barriers, *ends_of(expected), *reports) == [ReadSnapshot(RUN)]
     assert barriers.handle(whole) == [OpenBarrier(RUN)]
 
 
@@ -238,7 +245,7 @@ def test_only_the_last_runs_that_are_over_are_remembered() -> None:
     barriers = Barriers(max_closed=2)
     names = (RUN, "run1", "run2")
     feed(barriers, *(Snapshot(name, RunState.DONE, {}, {}, {}, 0) for name in names))
-    assert feed(barriers, ENDS[0], end("users", (1, 1))) == [Look(RUN)]
+    assert feed(barriers, ENDS[0], end("users", (1, 1))) == [ReadSnapshot(RUN)]
 
 
 def test_runs_known_by_stray_messages_are_bounded() -> None:
@@ -255,4 +262,4 @@ def test_a_run_that_is_still_heard_of_outlives_stray_ones() -> None:
     for i, event in enumerate([*ENDS, *REPORTS]):
         stray = TableEnd(run=f"run{i}", table="users", shards={})
         decisions += [each for each in feed(barriers, stray, event) if each.run == RUN]
-    assert decisions == [Look(RUN)]
+    assert decisions == [ReadSnapshot(RUN)]

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kopitiam.contracts.barriers import Snapshot
 from kopitiam.contracts.messages import TableEnd, WorkerEnd, WorkerStats
+from kopitiam.contracts.progress import Snapshot, Volume
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import Volume
-from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, Look, OpenBarrier
+from kopitiam.supervision.barrier import Barriers, Decision, FailRun, Forward, OpenBarrier, ReadSnapshot
 
 Message = TableEnd | WorkerStats | WorkerEnd
 Chunk = tuple[str, int]  # table, rows
@@ -156,7 +155,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
         if not is_repeated:
             self.on_their_way.remove(message)
         for decision in self.machine.handle(message):
-            assert isinstance(decision, Look), "a message alone decides nothing"
+            assert isinstance(decision, ReadSnapshot), "a message alone decides nothing"
             self.carry_out(decision)
 
     @precondition(lambda self: self.on_their_way)
@@ -196,7 +195,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
     def carry_out(self, decision: Decision) -> None:
         run = self.runs[decision.run]
         match decision:
-            case Look():
+            case ReadSnapshot():
                 for following in self.machine.handle(run.snapshot()):
                     self.carry_out(following)
                 return
@@ -274,7 +273,7 @@ def test_in_any_order_and_repetition_the_last_message_leads_to_a_look_at_the_lat
     for message in order:
         for decision in barriers.handle(message):
             looks += 1
-            assert decision == Look(run)
+            assert decision == ReadSnapshot(run)
             if looks == 1 and not is_whole(order[: order.index(message) + 1], messages):
                 barriers.handle(not_sealed)  # what was heard before is told again by the registry later
                 break
@@ -294,4 +293,4 @@ def test_messages_alone_never_open_or_fail_a_run(whole, data):
     messages: list[Message] = [*ends_of(whole), *reports_of({}, whole), *reports_of(whole, whole)]
     barriers = Barriers()
     for message in data.draw(st.lists(st.sampled_from(messages), max_size=40)):
-        assert all(isinstance(decision, Look) for decision in barriers.handle(message))
+        assert all(isinstance(decision, ReadSnapshot) for decision in barriers.handle(message))

@@ -25,11 +25,10 @@ from kopitiam.contracts.messages import (
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry import Fence, open_registry
 from kopitiam.supervision import coordinator
-from kopitiam.supervision.actions import Action, read_actions
+from kopitiam.supervision.actions import LeaderAction, read_actions
 from kopitiam.supervision.coordinator import (
     FORWARD_AGAIN_SECONDS,
     RECONCILE_SECONDS,
-    Coordination,
     Coordinator,
 )
 from waiting import PATIENCE_SECONDS, eventually
@@ -53,7 +52,7 @@ class Fleet:
 
     def __init__(self, path) -> None:
         self.clock, self.bus = Clock(), MemoryBus()
-        self.can_hear_clients = True
+        self.are_gateways_alive = True
         self.registry_ahead = 0.0  # seconds, of the leader's own clock
         self.registry = open_registry("sqlite", path, lambda: self.clock() + self.registry_ahead)
         self.leader = self.elect("monitor-1")
@@ -63,12 +62,12 @@ class Fleet:
         self.bus.listen(self._ended.put)
 
     def elect(self, monitor: str) -> Coordinator:
-        self.fence = Fence("leader", self.registry.enlist("leader", monitor, FOR_LONG), monitor)
+        self.fence = Fence("leader", self.registry.take_over("leader", monitor, FOR_LONG), monitor)
         return Coordinator(
             self.registry,
             self.bus,
             self.fence,
-            can_hear_clients=lambda: self.can_hear_clients,
+            are_gateways_alive=lambda: self.are_gateways_alive,
             steady=self.clock,
         )
 
@@ -101,7 +100,7 @@ class Fleet:
 
     def tell(self, run: str) -> None:
         """What gateways and pipelines say of a run."""
-        account = self.registry.account(run)
+        account = self.registry.run_account(run)
         for end in ends_of(account.expected, run):
             self.bus.publish(end_topic(end.table), end)
         for report in reports_of(account.expected, account.processed, run):
@@ -205,9 +204,9 @@ def test_a_leader_logs_each_barrier_and_each_end_with_its_epoch(fleet, caplog):
     fleet.leader.reconcile()
     assert sorted(read_actions(caplog.text)) == sorted(
         [
-            Action(fleet.fence.epoch, "opens barrier of", whole),
-            Action(fleet.fence.epoch, "force-ends", lost),
-            Action(fleet.fence.epoch, "fails", wrong),
+            LeaderAction(fleet.fence.epoch, "opens barrier of", whole),
+            LeaderAction(fleet.fence.epoch, "force-ends", lost),
+            LeaderAction(fleet.fence.epoch, "fails", wrong),
         ]
     )
 
@@ -286,7 +285,7 @@ def test_a_run_of_which_more_was_counted_than_expected_fails_on_the_message_at_o
 def test_forged_messages_neither_open_a_barrier_nor_fail_a_run(fleet):
     """All is said to be processed, and then too much, while every chunk is still pending in the registry."""
     run = fleet.upload()
-    account = fleet.registry.account(run)
+    account = fleet.registry.run_account(run)
     with fleet.led():
         for message in (
             *ends_of(account.expected, run),
@@ -366,7 +365,7 @@ def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
     fleet.process()
     old = fleet.fence
     fleet.elect("monitor-2")
-    coordination = Coordination(fleet.registry, fleet.bus, old)
+    coordination = Coordinator(fleet.registry, fleet.bus, old)
     coordination.start()
     assert coordination.is_stale.wait(PATIENCE_SECONDS)
     coordination.stop()
@@ -386,7 +385,7 @@ def test_what_nobody_expected_does_not_end_the_coordination(fleet, monkeypatch, 
 
     monkeypatch.setattr(fleet.registry, "snapshots", stumble)
     monkeypatch.setattr(coordinator, "RECONCILE_SECONDS", 0.01)
-    coordination = Coordination(fleet.registry, fleet.bus, fleet.fence)
+    coordination = Coordinator(fleet.registry, fleet.bus, fleet.fence)
     coordination.start()
     assert fleet.forwarded().run == run
     coordination.stop()
@@ -439,9 +438,9 @@ def away(fleet, monkeypatch) -> Iterator[None]:
 @contextmanager
 def without_gateway(fleet, monkeypatch) -> Iterator[None]:
     del monkeypatch
-    fleet.can_hear_clients = False
+    fleet.are_gateways_alive = False
     yield
-    fleet.can_hear_clients = True
+    fleet.are_gateways_alive = True
 
 
 @pytest.mark.parametrize("trouble", [away, without_gateway])
@@ -476,7 +475,7 @@ def test_nobody_is_lost_while_the_leader_itself_stood_still(fleet, leap):
 def test_a_run_is_ended_though_nobody_can_be_told(fleet, monkeypatch):
     lost, ready = fleet.upload(is_sealed=False, lease_seconds=1), fleet.upload()
     fleet.process()
-    fleet.leader._look_after_clients()
+    fleet.leader._check_client_leases()
     fleet.clock.now += 1
 
     def refuse(*_):

@@ -2,8 +2,8 @@
 
 from kopitiam.supervision.election import (
     Bully,
+    SendAnnouncement,
     SendAnswer,
-    SendCoordinator,
     SendElection,
     State,
     StepDown,
@@ -20,7 +20,7 @@ def monitor(my_id: int) -> Bully:
 
 def follower(my_id: int, leader: int, epoch: int = 5, now: float = 0.0) -> Bully:
     bully = monitor(my_id)
-    assert bully.on_coordinator(leader, epoch, now) == []
+    assert bully.on_announcement(leader, epoch, now) == []
     assert bully.state is State.FOLLOWER
     return bully
 
@@ -28,7 +28,7 @@ def follower(my_id: int, leader: int, epoch: int = 5, now: float = 0.0) -> Bully
 def leader(my_id: int, epoch: int = 5) -> Bully:
     bully = monitor(my_id)
     bully.tick(0.0)
-    assert bully.on_epoch_granted(epoch, 0.0) == [SendCoordinator(epoch)]
+    assert bully.on_epoch_granted(epoch, 0.0) == [SendAnnouncement(epoch)]
     return bully
 
 
@@ -57,7 +57,7 @@ def test_a_candidate_that_hears_no_answer_leads_once_it_has_an_epoch() -> None:
     assert bully.tick(ANSWER - 0.1) == []
     assert bully.tick(ANSWER) == [TakeEpoch()]
     assert bully.state is State.CANDIDATE
-    assert bully.on_epoch_granted(7, ANSWER) == [SendCoordinator(7)]
+    assert bully.on_epoch_granted(7, ANSWER) == [SendAnnouncement(7)]
     assert known(bully) == (State.LEADER, 2, 7)
 
 
@@ -67,7 +67,7 @@ def test_a_candidate_that_is_answered_waits_and_then_follows() -> None:
     assert bully.on_answer(3, 0.5) == []
     assert bully.state is State.WAITING
     assert bully.tick(ANSWER) == []
-    assert bully.on_coordinator(3, 4, 1.0) == []
+    assert bully.on_announcement(3, 4, 1.0) == []
     assert known(bully) == (State.FOLLOWER, 3, 4)
 
 
@@ -125,7 +125,7 @@ def test_an_election_under_way_is_not_begun_twice() -> None:
 
 def test_a_leader_answers_that_it_leads() -> None:
     bully = leader(3)
-    assert bully.on_election(1, 1.0) == [SendAnswer(1), SendCoordinator(5)]
+    assert bully.on_election(1, 1.0) == [SendAnswer(1), SendAnnouncement(5)]
     assert bully.state is State.LEADER
 
 
@@ -140,7 +140,7 @@ def test_a_follower_of_a_living_leader_answers_and_elects_nobody() -> None:
 
 def test_an_election_begins_when_nothing_is_heard_of_the_leader() -> None:
     bully = follower(2, leader=3)
-    bully.on_coordinator(3, 5, 4.0)
+    bully.on_announcement(3, 5, 4.0)
     assert bully.tick(4.0 + LEADER - 0.1) == []
     assert bully.tick(4.0 + LEADER) == [SendElection((3,))]
     assert bully.leader is None
@@ -171,54 +171,54 @@ def test_whoever_hears_again_listens_for_a_leader_before_it_elects() -> None:
 
 def test_a_lower_epoch_is_ignored() -> None:
     bully = follower(1, leader=2, epoch=5)
-    assert bully.on_coordinator(3, 4, 9.0) == []
+    assert bully.on_announcement(3, 4, 9.0) == []
     assert known(bully) == (State.FOLLOWER, 2, 5)
     assert bully.tick(LEADER) == [SendElection((2, 3))], "it is no sign of life either"
 
 
 def test_a_leader_that_learns_of_a_higher_epoch_steps_down() -> None:
     bully = leader(2, epoch=5)
-    assert bully.on_coordinator(3, 6, 1.0) == [StepDown()]
+    assert bully.on_announcement(3, 6, 1.0) == [StepDown()]
     assert known(bully) == (State.FOLLOWER, 3, 6)
 
 
 def test_a_leader_is_not_moved_by_its_own_epoch() -> None:
     bully = leader(2, epoch=5)
-    assert bully.on_coordinator(3, 5, 1.0) == []
-    assert bully.on_coordinator(2, 5, 1.0) == []
+    assert bully.on_announcement(3, 5, 1.0) == []
+    assert bully.on_announcement(2, 5, 1.0) == []
     assert known(bully) == (State.LEADER, 2, 5)
 
 
 def test_a_returning_higher_one_takes_over() -> None:
     returning, leading = monitor(3), leader(2, epoch=5)
     assert returning.tick(100.0) == [TakeEpoch()]
-    assert returning.on_epoch_granted(6, 100.0) == [SendCoordinator(6)]
-    assert leading.on_coordinator(3, 6, 100.0) == [StepDown()]
+    assert returning.on_epoch_granted(6, 100.0) == [SendAnnouncement(6)]
+    assert leading.on_announcement(3, 6, 100.0) == [StepDown()]
     assert known(leading) == (State.FOLLOWER, 3, 6)
 
 
 def test_a_higher_one_does_not_follow_a_lower_one() -> None:
     bully = monitor(3)
-    assert bully.on_coordinator(2, 5, 0.0) == [TakeEpoch()]
+    assert bully.on_announcement(2, 5, 0.0) == [TakeEpoch()]
     assert known(bully) == (State.CANDIDATE, 2, 5)
 
 
 def test_a_lower_leader_that_goes_on_does_not_hold_up_the_election() -> None:
     bully = monitor(2)
-    bully.on_coordinator(1, 5, 0.0)
-    assert bully.on_coordinator(1, 5, 0.5) == []
+    bully.on_announcement(1, 5, 0.0)
+    assert bully.on_announcement(1, 5, 0.5) == []
     assert bully.tick(ANSWER) == [TakeEpoch()]
 
 
 def test_a_higher_one_that_was_superseded_while_it_slept_takes_the_lead_back() -> None:
     bully = leader(3, epoch=5)
-    assert bully.on_coordinator(2, 6, 50.0) == [StepDown(), TakeEpoch()]
-    assert bully.on_epoch_granted(7, 50.0) == [SendCoordinator(7)]
+    assert bully.on_announcement(2, 6, 50.0) == [StepDown(), TakeEpoch()]
+    assert bully.on_epoch_granted(7, 50.0) == [SendAnnouncement(7)]
 
 
 def test_strangers_are_ignored() -> None:
     bully = follower(2, leader=3)
-    assert bully.on_coordinator(9, 99, 0.0) == []
+    assert bully.on_announcement(9, 99, 0.0) == []
     assert bully.on_election(0, 0.0) == []
     assert known(bully) == (State.FOLLOWER, 3, 5)
 
@@ -249,11 +249,11 @@ def test_whoever_cannot_reach_the_registry_lets_a_lower_one_lead() -> None:
     bully.tick(0.0)
     bully.on_epoch_refused(0.0)
     assert bully.on_election(2, 0.5) == []
-    assert bully.on_coordinator(2, 6, 1.0) == []
+    assert bully.on_announcement(2, 6, 1.0) == []
     assert bully.leader == 2
     assert bully.tick(COORDINATOR) == [TakeEpoch()], "but it tries again"
-    assert bully.on_epoch_granted(7, COORDINATOR) == [SendCoordinator(7)]
-    assert bully.on_election(2, 4.0) == [SendAnswer(2), SendCoordinator(7)]
+    assert bully.on_epoch_granted(7, COORDINATOR) == [SendAnnouncement(7)]
+    assert bully.on_election(2, 4.0) == [SendAnswer(2), SendAnnouncement(7)]
 
 
 def test_a_late_refusal_changes_nothing() -> None:
@@ -267,8 +267,8 @@ def test_a_grant_counts_even_if_another_was_heard_of_meanwhile() -> None:
     bully = monitor(2)
     bully.tick(0.0)
     bully.tick(ANSWER)
-    bully.on_coordinator(3, 6, 1.5)
-    assert bully.on_epoch_granted(7, 2.0) == [SendCoordinator(7)]
+    bully.on_announcement(3, 6, 1.5)
+    assert bully.on_epoch_granted(7, 2.0) == [SendAnnouncement(7)]
     assert bully.state is State.LEADER
 
 
@@ -281,6 +281,6 @@ def test_a_grant_that_is_behind_is_worth_nothing() -> None:
 def test_of_two_grants_the_later_one_holds() -> None:
     bully = leader(3, epoch=5)
     assert bully.on_epoch_granted(5, 1.0) == []
-    assert bully.on_epoch_granted(6, 1.0) == [SendCoordinator(6)]
+    assert bully.on_epoch_granted(6, 1.0) == [SendAnnouncement(6)]
     assert bully.on_epoch_granted(5, 1.0) == []
     assert bully.epoch == 6

@@ -1,6 +1,6 @@
 """Liveness by examples: who is dead, what is done about it, and what does not count."""
 
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.supervision.liveness import Alarm, Backoff, Decision, Liveness, Recovered, Revive
 
 TIMEOUT, FIRST, STABLE = 20.0, 10.0, 60.0
@@ -236,7 +236,7 @@ def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived() 
     liveness = machine()
     beat(liveness, 0.0, epoch=1)
     liveness.on_stopped("p", 1)
-    liveness.on_enlisted("p", 2, 5.0)
+    liveness.on_taken_over("p", 2, 5.0)
     assert node(liveness, 5.0).state == "starting"
     assert watch(liveness, 5.0, 5.0 + TIMEOUT) == [(5.0 + TIMEOUT, Revive("p", 1))]
     assert node(liveness, 5.0 + TIMEOUT).epoch == 2
@@ -245,7 +245,7 @@ def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived() 
 def test_the_lease_of_the_life_that_stopped_does_not_start_the_node_again() -> None:
     liveness = machine()
     liveness.on_stopped("p", 3)
-    liveness.on_enlisted("p", 3, 1.0)
+    liveness.on_taken_over("p", 3, 1.0)
     assert watch(liveness, 1.0, 200.0) == []
 
 
@@ -253,7 +253,7 @@ def test_a_new_lease_moves_no_deadline_of_a_node_that_did_not_stop() -> None:
     liveness = machine()
     beat(liveness, 0.0, epoch=1)
     assert watch(liveness, 1.0, TIMEOUT - 1) == []
-    liveness.on_enlisted("p", 2, TIMEOUT - 1)
+    liveness.on_taken_over("p", 2, TIMEOUT - 1)
     assert watch(liveness, TIMEOUT, TIMEOUT) == [(TIMEOUT, Revive("p", 1))]
 
 
@@ -327,7 +327,7 @@ def test_whoever_is_given_time_has_a_full_timeout() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     watch(liveness, 1.0, 15.0)
-    liveness.give_time(1000.0)
+    liveness.extend_deadlines(1000.0)
     assert watch(liveness, 1000.0, 1000.0 + TIMEOUT) == [(1000.0 + TIMEOUT, Revive("p", 1))]
 
 
@@ -336,7 +336,7 @@ def test_time_is_not_given_to_those_who_left() -> None:
     beat(liveness, 0.0)
     liveness.on_stopped("p")
     watch(liveness, 1.0, 15.0)
-    liveness.give_time(15.0)
+    liveness.extend_deadlines(15.0)
     watch(liveness, 16.0, TIMEOUT)
     beat(liveness, TIMEOUT)
     assert node(liveness, TIMEOUT).state == "alive", "it never left"

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kopitiam.supervision.liveness import Alarm, Backoff, Decision, Liveness, Recovered, Revive
 
-TIMEOUT, STABLE, PAUSE, LIMIT = 20.0, 60.0, 5.0, 3
+TIMEOUT, STABLE, PAUSE, MAX_WAITING = 20.0, 60.0, 5.0, 3
 BACKOFF = Backoff(10.0, 2.0, 25.0)
 KINDS = {"gateway-1": "gateway", "pipeline-1": "pipeline", "monitor-1": "monitor"}
 NODES = st.sampled_from(sorted(KINDS))
@@ -38,7 +38,7 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
             KINDS,
             timeout_seconds=TIMEOUT,
             revive_backoff=BACKOFF,
-            revive_limit=LIMIT,
+            revive_limit=MAX_WAITING,
             stable_seconds=STABLE,
             pause_seconds=PAUSE,
         )
@@ -108,7 +108,7 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
         """This is not to look, hence no clock moves."""
         account = self.accounts[node]
         account.epoch += news
-        self.machine.on_enlisted(node, account.epoch, self.latest)
+        self.machine.on_taken_over(node, account.epoch, self.latest)
         if account.has_left and news:
             self.accounts[node] = Account(epoch=account.epoch, quiet_since=self.watched, allowed=TIMEOUT)
 
@@ -122,9 +122,9 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
             account.allowed = BACKOFF.after(max(account.attempts, 1))
 
     @rule(seconds=STEPS)
-    def give_time(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         self.pass_time(seconds)
-        self.machine.give_time(self.now)
+        self.machine.extend_deadlines(self.now)
         for account in self.accounts.values():
             if account.allowed - (self.watched - account.quiet_since) < TIMEOUT:
                 account.quiet_since, account.allowed = self.watched, TIMEOUT
@@ -138,11 +138,11 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
         account = self.accounts[decision.node]
         match decision:
             case Revive(_, attempt):
-                assert attempt == account.attempts + 1 <= LIMIT
+                assert attempt == account.attempts + 1 <= MAX_WAITING
                 account.attempts, account.allowed = attempt, BACKOFF.after(attempt)
             case Alarm(_, reason):
-                assert account.attempts == LIMIT
-                assert str(LIMIT) in reason
+                assert account.attempts == MAX_WAITING
+                assert str(MAX_WAITING) in reason
                 account.is_alarmed = True
         account.quiet_since, account.alive_since, account.is_dead = self.watched, None, True
 

@@ -22,21 +22,21 @@ from kopitiam.contracts.errors import ConfigError, KopitiamError, RegistryUnavai
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
     HEARTBEAT_TOPIC,
-    Answer,
-    Coordinator,
     Election,
+    ElectionAnswer,
     Heartbeat,
+    LeaderAnnouncement,
+    NodeRecord,
     Stopped,
 )
-from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.registry import Fence, Registry
 from kopitiam.registry.schema import leases
 from kopitiam.supervision import leadership, membership
-from kopitiam.supervision.actions import Action, read_actions
-from kopitiam.supervision.membership import Membership, Place
+from kopitiam.supervision.actions import LeaderAction, read_actions
+from kopitiam.supervision.membership import Membership, NodeContext
 from kopitiam.supervision.monitor import LEASE
 from kopitiam.supervision.reviver import Reviver
-from kopitiam.supervision.services import ServiceWatch, Whereabouts
+from kopitiam.supervision.service_watch import ServiceLocation, ServiceWatch
 from waiting import PATIENCE_SECONDS, eventually
 
 EVERYBODY = tuple(NODES.kinds)
@@ -68,7 +68,7 @@ def test_a_higher_one_takes_over_and_the_lower_one_stays_quiet(world: World) -> 
     world.pass_time(3, EVERYBODY)
     world.forget_heard()
     world.pass_time(3 * TIMEOUT, EVERYBODY)
-    assert {message.sender for message in world.heard if isinstance(message, Coordinator)} == {3}
+    assert {message.sender for message in world.heard if isinstance(message, LeaderAnnouncement)} == {3}
     assert not [message for message in world.heard if isinstance(message, Election)]
     assert [node.name for node in world.nodes().values() if node.leader] == ["monitor-3"]
 
@@ -100,12 +100,12 @@ def test_a_new_leader_does_not_show_those_as_starting_whom_it_has_not_heard_yet(
 
 def test_one_that_was_replaced_while_it_stood_still_does_not_take_the_lead(world: World) -> None:
     world.start("monitor-1")
-    world.registry.enlist("monitor-1", "a new life", 1e6)
+    world.registry.take_over("monitor-1", "a new life", 1e6)
     world.pass_time_until(
         lambda: sum(isinstance(message, Election) for message in world.heard) > 2, ("monitor-1",)
     )
     assert world.leader() is None
-    assert world.registry.outrank(LEASE, 1, "a new life", 10) == 1
+    assert world.registry.take_over_if_higher(LEASE, 1, "a new life", 10) == 1
 
 
 def test_when_the_leader_says_goodbye_the_next_one_leads_without_waiting(world: World) -> None:
@@ -122,14 +122,14 @@ def test_when_the_leader_says_goodbye_the_next_one_leads_without_waiting(world: 
 
 def test_an_epoch_that_the_registry_never_gave_keeps_nobody_from_leading(world: World) -> None:
     world.start("monitor-1")
-    world.bus.publish(ELECTION_TOPIC, Coordinator(sender=3, epoch=99))
+    world.bus.publish(ELECTION_TOPIC, LeaderAnnouncement(sender=3, epoch=99))
     world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), EVERYBODY)
     world.pass_time(2, EVERYBODY)
-    assert world.registry.outrank(LEASE, 3, "somebody", 1e6) == 2
+    assert world.registry.take_over_if_higher(LEASE, 3, "somebody", 1e6) == 2
     world.pass_time(2, EVERYBODY)
     world.forget_heard()
     world.pass_time(TIMEOUT, EVERYBODY)
-    assert not [message for message in world.heard if isinstance(message, Coordinator)]
+    assert not [message for message in world.heard if isinstance(message, LeaderAnnouncement)]
 
 
 def test_a_leader_that_is_cut_off_leaves_the_lead_to_others_until_it_hears_itself(world: World) -> None:
@@ -156,7 +156,9 @@ def test_when_nobody_hears_anybody_the_lead_stays_where_it_is(world: World) -> N
     world.forget_heard()
     world.pass_time(2, ("gateway-1", "monitor-2"))  # the others hear later
     world.pass_time(2 * TIMEOUT, EVERYBODY)
-    said = {(message.sender, message.epoch) for message in world.heard if isinstance(message, Coordinator)}
+    said = {
+        (message.sender, message.epoch) for message in world.heard if isinstance(message, LeaderAnnouncement)
+    }
     assert said == {(3, 1)}
     assert world.holds(LEASE, 1)
     assert world.revived == []
@@ -174,7 +176,7 @@ def test_a_dead_node_is_revived_once_and_shown_as_dead(
     world.pass_time(2, EVERYBODY)
     world.pass_time(TIMEOUT + 2, alive)
     assert world.revived == ["pipeline-1"]
-    assert list(read_actions(caplog.text)) == [Action(1, "revives", "pipeline-1")]
+    assert list(read_actions(caplog.text)) == [LeaderAction(1, "revives", "pipeline-1")]
     assert {name: node.state for name, node in world.nodes().items()} == {
         name: "alive" if name in alive else "dead" for name in EVERYBODY
     }
@@ -184,11 +186,11 @@ def test_a_leader_whose_epoch_is_over_revives_nobody(world: World) -> None:
     world.start("monitor-1")
     world.pass_time_until(world.leader, ("monitor-1",))
     world.pass_time(TIMEOUT - 2, ("monitor-1",))
-    assert world.registry.outrank(LEASE, 3, "somebody", 1e6) == 2
+    assert world.registry.take_over_if_higher(LEASE, 3, "somebody", 1e6) == 2
     world.forget_heard()
     world.pass_time(3 * TIMEOUT, ("monitor-1",))
     assert [message for message in world.heard if isinstance(message, Election)]
-    assert not [message for message in world.heard if isinstance(message, Coordinator)]
+    assert not [message for message in world.heard if isinstance(message, LeaderAnnouncement)]
     assert world.revived == []
 
 
@@ -206,7 +208,7 @@ class Overtaken:
     def renew(self, *lease: Any) -> bool:
         is_renewed = self._registry.renew(*lease)
         if self._clock() >= self.at:
-            self._registry.outrank(LEASE, 3, "somebody", 1e6)
+            self._registry.take_over_if_higher(LEASE, 3, "somebody", 1e6)
         return is_renewed
 
 
@@ -245,7 +247,7 @@ def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived(wo
     world.leave("gateway-1")
     others = tuple(name for name in EVERYBODY if name != "gateway-1")
     world.pass_time(2, others)
-    second = Fence("gateway-1", world.registry.enlist("gateway-1", "second life", TIMEOUT), "second life")
+    second = Fence("gateway-1", world.registry.take_over("gateway-1", "second life", TIMEOUT), "second life")
     record = NodeRecord("gateway-1", "gateway", 8, None, "alive", world.clock(), second.epoch)
     world.registry.report_node(record, second)
     world.pass_time(TIMEOUT + 2, others)
@@ -302,7 +304,7 @@ def test_forged_claims_to_lead_depose_nobody(world: World, sender: int) -> None:
     world.pass_time(2, EVERYBODY)
     world.forget_heard()
     for epoch in (1, 2, 2**62):
-        world.bus.publish(ELECTION_TOPIC, Coordinator(sender=sender, epoch=epoch))
+        world.bus.publish(ELECTION_TOPIC, LeaderAnnouncement(sender=sender, epoch=epoch))
     world.pass_time(3, EVERYBODY)
     assert world.holds(LEASE, 1)
     assert [message for message in world.heard if isinstance(message, Election)] == []
@@ -313,7 +315,7 @@ def test_forged_answers_do_not_keep_the_fleet_without_a_leader(world: World) -> 
     world.start("monitor-1")
 
     def answered() -> bool:
-        world.bus.publish(ELECTION_TOPIC, Answer(sender=3, to=1))
+        world.bus.publish(ELECTION_TOPIC, ElectionAnswer(sender=3, to=1))
         return world.leader() == ("monitor-1", 1)
 
     world.pass_time_until(answered, EVERYBODY)
@@ -518,8 +520,8 @@ def test_a_service_that_is_started_again_is_shown_again(world: World) -> None:
 class Clients:
     """In the place of the barrier: whether the leader says that clients can be heard."""
 
-    def __init__(self, *_: Any, can_hear_clients: Callable[[], bool]) -> None:
-        self.can_be_heard = can_hear_clients
+    def __init__(self, *_: Any, are_gateways_alive: Callable[[], bool]) -> None:
+        self.can_be_heard = are_gateways_alive
         self.is_stale = threading.Event()
         CLIENTS.append(self)
 
@@ -534,7 +536,7 @@ CLIENTS: list[Clients] = []
 def test_while_a_gateway_is_dead_its_clients_cannot_be_heard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leadership, "Coordination", Clients)
+    monkeypatch.setattr(leadership, "Coordinator", Clients)
     world.roster = NodesSection(gateways=("gateway-1", "gateway-2"))
     both = (*EVERYBODY, "gateway-2")
     world.start("monitor-3")
@@ -557,7 +559,7 @@ def test_while_a_gateway_is_dead_its_clients_cannot_be_heard(
 def test_a_deaf_leader_does_not_know_whether_clients_can_be_heard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leadership, "Coordination", Clients)
+    monkeypatch.setattr(leadership, "Coordinator", Clients)
     world.start("monitor-3")
     world.pass_time_until(world.leader, EVERYBODY)
     world.pass_time(2, EVERYBODY)
@@ -578,7 +580,7 @@ class Lives:
 
     def join(self, registry: Any = None) -> Membership:
         pace = MonitorSection(heartbeat_seconds=0.01, timeout_seconds=TIMEOUT)
-        place = Place("pipeline-1", "pipeline", registry or self._world.registry, self._world.bus, pace)
+        place = NodeContext("pipeline-1", "pipeline", registry or self._world.registry, self._world.bus, pace)
         return Membership(place, self.lost.append)
 
     def beats(self, epoch: int = 1) -> int:
@@ -656,7 +658,7 @@ def test_a_member_whose_work_answers_no_more_is_silent_and_leaves_to_be_revived(
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
     assert [str(error) for error in lives.lost] == [f"pipeline-1: {reasons[0]}"]
-    member.fall()
+    member.stop_silently()
     assert not [message for message in world.heard if isinstance(message, Stopped)]
     assert world.nodes()["pipeline-1"].state == "alive"  # nobody has said otherwise: the monitors will
 
@@ -829,7 +831,7 @@ class Probed:
     def __init__(self, patience_seconds: float = 0.0, revive_limit: int = 2) -> None:
         self.answers = True
         self.services = ["rabbitmq"]
-        self.whereabouts: Whereabouts | None = Whereabouts(7, "amqp://127.0.0.1:5672")
+        self.whereabouts: ServiceLocation | None = ServiceLocation(7, "amqp://127.0.0.1:5672")
         self.revived: list[float] = []
         self.now = 0.0
         self.watch = ServiceWatch(
@@ -884,7 +886,7 @@ def test_a_service_that_was_stopped_on_purpose_is_not_revived_and_lives_again_wh
     service.answers, service.whereabouts = False, None
     service.pass_time(100)
     assert (service.revived, service.state) == ([], "stopped")
-    service.answers, service.whereabouts = True, Whereabouts(8)
+    service.answers, service.whereabouts = True, ServiceLocation(8)
     service.pass_time(1)
     assert (service.revived, service.state) == ([], "alive")
 

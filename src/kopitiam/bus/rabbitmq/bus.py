@@ -3,22 +3,56 @@ exchange each, and every subscriber to these has an exclusive queue that comes a
 """
 
 import threading
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from pika.channel import Channel
 
-from kopitiam.bus.codec import encode
-from kopitiam.bus.delivery import Courier, stop_all
-from kopitiam.bus.port import BusPort, Handler, Subscription
-from kopitiam.bus.rabbitmq.address import parse_address
-from kopitiam.bus.rabbitmq.inlet import Inlet
-from kopitiam.bus.rabbitmq.link import CLOSED, Link
-from kopitiam.bus.rabbitmq.outlet import Letter, Outlet
-from kopitiam.bus.rabbitmq.places import Exchange, Queue
-from kopitiam.bus.topics import check_name
+from kopitiam.bus.delivery import MAX_WAITING, HandlerThread, encode, stop_all
+from kopitiam.bus.port import BusPort, Handler, Subscription, check_name
+from kopitiam.bus.rabbitmq.connection import CLOSED, BrokerConnection, parse_address
+from kopitiam.bus.rabbitmq.consumer import Consumer
+from kopitiam.bus.rabbitmq.publisher import OutgoingMessage, Publisher
 from kopitiam.contracts.errors import BusUnavailable
 from kopitiam.contracts.messages import Message
+
+QUEUE = {
+    "x-queue-type": "quorum",
+    "x-delivery-limit": 5,  # a message on which nodes die is not given out for ever
+    "x-max-length": MAX_WAITING,
+    "x-overflow": "reject-publish",  # what is kept is never dropped for what is new
+}
+_SUBSCRIBER = {"x-max-length": MAX_WAITING}  # here the oldest go
+
+
+@dataclass(frozen=True)
+class Queue:
+    name: str
+
+    def declare(self, channel: Channel) -> str:
+        channel.queue_declare(self.name, durable=True, arguments=QUEUE)
+        return self.name
+
+
+@dataclass(frozen=True)
+class Exchange:
+    name: str
+    kind: str
+
+    def declare(self, channel: Channel) -> None:
+        channel.exchange_declare(self.name, self.kind, durable=True)
+
+    def declare_subscriber(self, pattern: str, channel: Channel) -> str:
+        """A queue of one subscription, under a new name each time: after a cut the broker may not know
+        yet that the old one is not needed."""
+        queue = f"{self.name}.{uuid.uuid4().hex}"
+        self.declare(channel)
+        channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=_SUBSCRIBER)
+        channel.queue_bind(queue, self.name, pattern)
+        return queue
+
 
 _PREFETCH = 100  # for a subscriber; the consumer of a queue has one message in hand
 _CLOSE_SECONDS = 3.0  # for the handlers that are running
@@ -38,31 +72,31 @@ class RabbitBus(BusPort):
         self._timeout_seconds = timeout_seconds
         self._topics = Exchange(f"{prefix}.topic", "topic")
         self._broadcasts = Exchange(f"{prefix}.broadcast", "fanout")
-        self._topic_outlet = Outlet(self._topics.name, self._topics.declare)
-        self._broadcast_outlet = Outlet(self._broadcasts.name, self._broadcasts.declare)
-        self._check_outlet = Outlet("", lambda _: None)
-        self._queue_outlets: dict[str, Outlet] = {}
-        self._inlets: dict[Courier, Inlet] = {}
+        self._topic_publisher = Publisher(self._topics.name, self._topics.declare)
+        self._broadcast_publisher = Publisher(self._broadcasts.name, self._broadcasts.declare)
+        self._check_publisher = Publisher("", lambda _: None)
+        self._queue_publishers: dict[str, Publisher] = {}
+        self._consumers: dict[HandlerThread, Consumer] = {}
         self._lock = threading.Lock()
-        self._link = Link(parse_address(url))
-        for outlet in (self._topic_outlet, self._broadcast_outlet, self._check_outlet):
-            self._link.post(partial(self._link.add, outlet))
-        self._link.start()
+        self._connection = BrokerConnection(parse_address(url))
+        for publisher in (self._topic_publisher, self._broadcast_publisher, self._check_publisher):
+            self._connection.post(partial(self._connection.add, publisher))
+        self._connection.start()
         try:
-            self._link.first_connection.wait(connect_seconds, lambda: self._link.trouble)
+            self._connection.first_connection.wait(connect_seconds, lambda: self._connection.trouble)
         except BusUnavailable:
-            self._link.close()
+            self._connection.close()
             raise
 
     def send(self, queue: str, message: Message) -> None:
         name = self._queue_name(queue)
-        self._publish(self._queue_outlet(name), name, encode(message))
+        self._publish(self._queue_publisher(name), name, encode(message))
 
     def publish(self, topic: str, message: Message) -> None:
-        self._publish(self._topic_outlet, check_name(topic), encode(message))
+        self._publish(self._topic_publisher, check_name(topic), encode(message))
 
     def broadcast(self, message: Message) -> None:
-        self._publish(self._broadcast_outlet, "", encode(message))
+        self._publish(self._broadcast_publisher, "", encode(message))
 
     def consume(self, queue: str, handler: Handler) -> Subscription:
         place = Queue(self._queue_name(queue))
@@ -78,22 +112,22 @@ class RabbitBus(BusPort):
 
     def check(self) -> None:
         """A message to nobody, confirmed: unlike an open connection, this shows that the broker works."""
-        if not self._link.is_connected:
-            raise BusUnavailable(self._why_not())
-        self._publish(self._check_outlet, f"{self._prefix}.nobody", b"")
+        if not self._connection.is_connected:
+            raise BusUnavailable(self._failure_reason())
+        self._publish(self._check_publisher, f"{self._prefix}.nobody", b"")
 
     def close(self) -> None:
         with self._lock:
-            couriers = list(self._inlets)
-        stop_all(couriers, _CLOSE_SECONDS)
-        self._link.close()
+            handler_threads = list(self._consumers)
+        stop_all(handler_threads, _CLOSE_SECONDS)
+        self._connection.close()
 
-    def _publish(self, outlet: Outlet, routing_key: str, body: bytes) -> None:
-        letter = Letter(routing_key, body)
-        self._link.post(partial(outlet.publish, letter))
-        if self._link.is_over:
-            letter.receipt.settle(CLOSED)
-        letter.receipt.wait(self._timeout_seconds, self._why_not)
+    def _publish(self, publisher: Publisher, routing_key: str, body: bytes) -> None:
+        message = OutgoingMessage(routing_key, body)
+        self._connection.post(partial(publisher.publish, message))
+        if self._connection.is_closed:
+            message.completion.settle(CLOSED)
+        message.completion.wait(self._timeout_seconds, self._failure_reason)
 
     def _subscribe(
         self,
@@ -103,38 +137,38 @@ class RabbitBus(BusPort):
         prefetch: int,
         is_queue: bool = False,
     ) -> Subscription:
-        courier = Courier(name, handler, self._leave)
-        inlet = Inlet(self._link, courier, declare, prefetch, is_queue)
+        handler_thread = HandlerThread(name, handler, self._remove_consumer)
+        consumer = Consumer(self._connection, handler_thread, declare, prefetch, is_queue)
         with self._lock:
-            self._inlets[courier] = inlet
-        self._link.post(partial(self._link.add, inlet))
-        if self._link.is_over:
-            inlet.ready.settle(CLOSED)
+            self._consumers[handler_thread] = consumer
+        self._connection.post(partial(self._connection.add, consumer))
+        if self._connection.is_closed:
+            consumer.ready.settle(CLOSED)
         try:
-            inlet.ready.wait(self._timeout_seconds, self._why_not)
+            consumer.ready.wait(self._timeout_seconds, self._failure_reason)
         except BusUnavailable:
-            courier.cancel()
+            handler_thread.cancel()
             raise
-        return courier
+        return handler_thread
 
-    def _leave(self, courier: Courier) -> None:
+    def _remove_consumer(self, handler_thread: HandlerThread) -> None:
         with self._lock:
-            inlet = self._inlets.pop(courier)
-        self._link.post(partial(self._link.remove, inlet))
+            consumer = self._consumers.pop(handler_thread)
+        self._connection.post(partial(self._connection.remove, consumer))
 
-    def _why_not(self) -> str:
-        if self._link.is_over:
+    def _failure_reason(self) -> str:
+        if self._connection.is_closed:
             return CLOSED
-        if not self._link.is_connected:
-            return self._link.trouble
-        return f"bus: {self._link.address}: no confirmation within {self._timeout_seconds:g} s"
+        if not self._connection.is_connected:
+            return self._connection.trouble
+        return f"bus: {self._connection.address}: no confirmation within {self._timeout_seconds:g} s"
 
     def _queue_name(self, queue: str) -> str:
         return f"{self._prefix}.{check_name(queue)}"
 
-    def _queue_outlet(self, name: str) -> Outlet:
+    def _queue_publisher(self, name: str) -> Publisher:
         with self._lock:
-            if name not in self._queue_outlets:
-                self._queue_outlets[name] = outlet = Outlet("", Queue(name).declare, is_kept=True)
-                self._link.post(partial(self._link.add, outlet))
-            return self._queue_outlets[name]
+            if name not in self._queue_publishers:
+                self._queue_publishers[name] = publisher = Publisher("", Queue(name).declare, is_kept=True)
+                self._connection.post(partial(self._connection.add, publisher))
+            return self._queue_publishers[name]

@@ -6,14 +6,21 @@ from functools import partial
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.services.port import Service
+from kopitiam.fleet.services.base import Service
 from kopitiam.fleet.services.postgresql import PostgreSQL
 from kopitiam.fleet.services.rabbitmq import RabbitMQ
-from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
-from kopitiam.fleet.services.spark_master import WORKER, SparkMaster
-from kopitiam.fleet.services.spark_worker import SparkWorker
+from kopitiam.fleet.services.spark import NAME as SPARK_MASTER
+from kopitiam.fleet.services.spark import WORKER, SparkMaster, SparkWorker
 
-__all__ = ["Service", "find_service", "in_order", "probes", "service_settings", "services_of", "watches"]
+__all__ = [
+    "Service",
+    "find_service",
+    "in_start_order",
+    "probes",
+    "recorded_probes",
+    "service_settings",
+    "services_of",
+]
 
 _SERVICES: dict[str, Callable[[Settings], Service]] = {  # in the order in which they are started
     "postgresql": PostgreSQL,
@@ -24,10 +31,10 @@ _SERVICES: dict[str, Callable[[Settings], Service]] = {  # in the order in which
 
 def services_of(settings: Settings) -> list[Service]:
     """Those that the settings name, in the order in which they are started."""
-    return [find_service(name, settings) for name in in_order(settings.nodes.services)]
+    return [find_service(name, settings) for name in in_start_order(settings.nodes.services)]
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def in_start_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=_rank)
 
 
@@ -42,7 +49,7 @@ def find_service(name: str, settings: Settings) -> Service:
 def service_settings(settings: Settings) -> Settings:
     """With the addresses of the fleet's own services where the settings keep their default."""
     for service in services_of(settings):
-        settings = service.fill(settings)
+        settings = service.with_address(settings)
     return settings
 
 
@@ -51,7 +58,7 @@ def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
     return {service.name: service.probe for service in services_of(settings)}
 
 
-def watches(settings: Settings) -> dict[str, Callable[[], bool]]:
+def recorded_probes(settings: Settings) -> dict[str, Callable[[], bool]]:
     """As `probes`, but one that was stopped on purpose, and so has no record, is not missed."""
     home = FleetHome(settings.home)
 

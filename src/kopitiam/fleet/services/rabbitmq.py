@@ -7,11 +7,16 @@ import psutil
 from kopitiam.bus.private_broker import PrivateBroker, takes_connections
 from kopitiam.contracts.config import BusSection, Settings
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.fleet.families import ask_to_end, carrying, condition, end_at_once
-from kopitiam.fleet.home import FleetHome
-from kopitiam.fleet.processes import Launched, stopping
-from kopitiam.fleet.records import read_record, write_record
-from kopitiam.fleet.services.addresses import port_of, read_url, require_url, write_url
+from kopitiam.fleet.home import FleetHome, read_record, write_record
+from kopitiam.fleet.processes import (
+    Launched,
+    kill_all,
+    process_state,
+    processes_with_variable,
+    stop_with,
+    terminate,
+)
+from kopitiam.fleet.services.base import port_of, read_url, require_url, write_url
 from kopitiam.system.files import locked
 
 START_SECONDS = 60.0
@@ -28,22 +33,22 @@ class RabbitMQ:
     def start(self) -> bool:
         with locked(self._home.lock(self.name)):
             broker = PrivateBroker(self._folder)
-            ran_already = condition(self._process(broker)) == "running"
+            ran_already = process_state(self._process(broker)) == "running"
             if not ran_already:
-                end_at_once(self.name, self.family)  # a frozen one, or what a killed one left
+                kill_all(self.name, self.processes)  # a frozen one, or what a killed one left
                 broker.start()
             launched = self._write_down(broker)
-        launched.settle_when(self.probe, START_SECONDS)
+        launched.wait_until_ready(self.probe, START_SECONDS)
         return not ran_already
 
     def stop(self) -> bool:
         def end() -> None:
-            ask_to_end(self._process(PrivateBroker(self._folder)), signal.SIGTERM, STOP_SECONDS)
-            end_at_once(self.name, self.family)
+            terminate(self._process(PrivateBroker(self._folder)), signal.SIGTERM, STOP_SECONDS)
+            kill_all(self.name, self.processes)
             for path in (*self._folder.glob("*.pid"), self._folder / "lock"):
                 path.unlink(missing_ok=True)
 
-        return stopping(self._home, self.name, self.family, end)
+        return stop_with(self._home, self.name, self.processes, end)
 
     def probe(self) -> bool:
         url = self.url()
@@ -52,14 +57,14 @@ class RabbitMQ:
     def url(self) -> str | None:
         return read_url(self._folder)
 
-    def fill(self, settings: Settings) -> Settings:
+    def with_address(self, settings: Settings) -> Settings:
         if settings.bus.url != "memory":
             return settings
         return settings.model_copy(update={"bus": BusSection(url=require_url(self._folder))})
 
-    def family(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         """The broker with its helpers, and its port mapper: it gives them all this home."""
-        return carrying("HOME", str(self._folder))
+        return processes_with_variable("HOME", str(self._folder))
 
     def _write_down(self, broker: PrivateBroker) -> Launched:
         pid = broker.pid

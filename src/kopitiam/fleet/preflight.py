@@ -8,16 +8,16 @@ from pathlib import Path
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.fleet.services import services_of
-from kopitiam.fleet.services.spark_master import NAME as SPARK_MASTER
-from kopitiam.fleet.services.spark_master import WORKER, SparkMaster, pipelines_and_cores
-from kopitiam.registry.port import RegistryPort
+from kopitiam.fleet.services.spark import NAME as SPARK_MASTER
+from kopitiam.fleet.services.spark import WORKER, SparkMaster, pipelines_and_cores
+from kopitiam.registry.registry import Registry
 
 _GIVING_BACK_SECONDS = 15.0  # for the cores of a pipeline that was stopped, or of a new worker
 _LOOK_SECONDS = 0.2
 _LEAST_EXECUTOR_MEGABYTES = 512  # Spark itself refuses less than 450
 
 
-def require_sound(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     services = [service.name for service in services_of(settings)]
     if settings.bus.url == "memory" and "rabbitmq" not in services:
         raise ConfigError("bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services")
@@ -40,9 +40,9 @@ def _require_every_shard_once(settings: Settings) -> None:
         )
 
 
-def require_runs_served(settings: Settings, registry: RegistryPort) -> None:
+def check_shards_of_open_runs(settings: Settings, registry: Registry) -> None:
     given = {shard for shards in settings.nodes.pipelines.values() for shard in shards}
-    used = registry.most_shards()
+    used = registry.max_shards()
     if given and (missing := [shard for shard in range(used) if shard not in given]):
         raise ConfigError(
             f"nodes.pipelines: runs that are under way have {used} shards; "
@@ -50,7 +50,7 @@ def require_runs_served(settings: Settings, registry: RegistryPort) -> None:
         )
 
 
-def require_cores_for(
+def check_free_cores(
     newcomers: Sequence[str], settings: Settings, patience_seconds: float = _GIVING_BACK_SECONDS
 ) -> None:
     """Pipelines that run keep the cores that they were given, however many others there are by now. The

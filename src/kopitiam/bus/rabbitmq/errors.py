@@ -1,9 +1,13 @@
 """What pika raises, in words: the one place where its errors are read."""
 
 import ssl
+import threading
+from collections.abc import Callable
 
 from pika import exceptions as amqp
 from pika.adapters.utils import connection_workflow as connecting
+
+from kopitiam.contracts.errors import BusUnavailable
 
 _REFUSALS = ("ACCESS_REFUSED", "NOT_ALLOWED")
 _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
@@ -48,12 +52,12 @@ def _refusal(error: BaseException) -> str:
     return "no access to this virtual host"
 
 
-def is_of_channel(error: BaseException) -> bool:
+def is_channel_closed(error: BaseException) -> bool:
     """The channel alone was closed, not the connection under it."""
     return isinstance(error, amqp.ChannelClosed)
 
 
-def is_by_broker(error: BaseException) -> bool:
+def is_channel_closed_by_broker(error: BaseException) -> bool:
     """The broker closed the channel over what was asked of it there."""
     return isinstance(error, amqp.ChannelClosedByBroker)
 
@@ -67,3 +71,28 @@ def _root(error: BaseException) -> BaseException:
         if not isinstance(inner, BaseException):
             return error
         error = inner
+
+
+class Completion:
+    def __init__(self) -> None:
+        self._is_settled = threading.Event()
+        self._trouble: str | None = None
+        self.is_abandoned = False
+
+    @property
+    def is_settled(self) -> bool:
+        return self._is_settled.is_set()
+
+    def settle(self, trouble: str | None = None) -> None:
+        """The first call counts."""
+        if not self.is_settled:
+            self._trouble = trouble
+            self._is_settled.set()
+
+    def wait(self, seconds: float, timeout_reason: Callable[[], str]) -> None:
+        """`BusUnavailable` with the trouble there was, or with that of `timeout_reason` when time is up."""
+        if not self._is_settled.wait(seconds):
+            self.is_abandoned = True
+            raise BusUnavailable(timeout_reason())
+        if self._trouble is not None:
+            raise BusUnavailable(self._trouble)

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.supervision.liveness import Alarm, Decision, Liveness, Recovered, Revive
 
 _PROBES = 3  # in a row without an answer
 _log = logging.getLogger(__name__)
 
 
-class Whereabouts(NamedTuple):
+class ServiceLocation(NamedTuple):
     """Where a service is: its process, if it runs here, and its address without credentials."""
 
     pid: int | None = None
@@ -29,7 +29,7 @@ class ServiceWatch:
     def __init__(
         self,
         probes: Callable[[], Mapping[str, Callable[[], bool]]],
-        find: Callable[[str], Whereabouts | None],
+        find: Callable[[str], ServiceLocation | None],
         revive: Callable[[str], None],
         *,
         every_seconds: float,

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from kopitiam.bus.delivery import Courier, Outcome, Parcel
-from kopitiam.bus.rabbitmq.receipt import Receipt
-from kopitiam.bus.rabbitmq.troubles import is_of_channel, reason
+from kopitiam.bus.delivery import Delivery, HandlerThread, Outcome
+from kopitiam.bus.rabbitmq.errors import Completion, is_channel_closed, reason
 
 _REOPEN_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -24,42 +23,42 @@ class IoThread(Protocol):
     def call_later(self, seconds: float, call: Callable[[], object]) -> None: ...
 
 
-class Inlet:
-    """Handlers run on the courier's thread; all that has to do with the channel on the I/O thread."""
+class Consumer:
+    """Handlers run on the handler_thread's thread; all that has to do with the channel on the I/O thread."""
 
     def __init__(
         self,
         io: IoThread,
-        courier: Courier,
+        handler_thread: HandlerThread,
         declare: Callable[[Channel], str],
         prefetch: int,
         is_queue: bool = False,
     ) -> None:
         """`declare` sees to it that there is a queue, and gives its name."""
         self._io = io
-        self._courier = courier
+        self._handler_thread = handler_thread
         self._declare = declare
         self._prefetch = prefetch
         self._is_queue = is_queue
         self._connection: Any = None
         self._channel: Any = None
-        self.ready = Receipt()
+        self.ready = Completion()
         self.is_cancelled = False
 
-    def connected(self, connection: Any) -> None:
+    def on_connected(self, connection: Any) -> None:
         self._connection = connection
         self._open()
 
-    def wind_down(self) -> None:
+    def on_closing(self) -> None:
         """No new channel is opened."""
         self._connection = None
 
-    def disconnected(self) -> None:
+    def on_disconnected(self) -> None:
         self._connection = self._channel = None
 
-    def give_up(self, trouble: str) -> None:
+    def fail(self, trouble: str) -> None:
         self.ready.settle(trouble)
-        self._courier.tell_to_stop()
+        self._handler_thread.request_stop()
 
     def close(self) -> None:
         """The broker then takes back what it had sent here and was not handled."""
@@ -87,17 +86,17 @@ class Inlet:
     ) -> None:
         count = (properties.headers or {}).get("x-delivery-count", 0) if self._is_queue else None
         settle = partial(self._settle, channel, method.delivery_tag)
-        self._courier.put(Parcel(body, settle, count))
+        self._handler_thread.put(Delivery(body, settle, count))
 
     def _settle(self, channel: Channel, tag: int, outcome: Outcome) -> None:
         if outcome != "untouched":
-            self._io.post(partial(_answer, channel, tag, outcome))
+            self._io.post(partial(_acknowledge, channel, tag, outcome))
 
     def _on_closed(self, channel: Channel, error: Exception) -> None:
         if channel is not self._channel:
             return
         self._channel = None
-        if self.is_cancelled or self._connection is None or not is_of_channel(error):
+        if self.is_cancelled or self._connection is None or not is_channel_closed(error):
             return
         if not self.ready.is_settled:
             self.is_cancelled = True
@@ -107,7 +106,7 @@ class Inlet:
         self._io.call_later(_REOPEN_SECONDS, self._open)
 
 
-def _answer(channel: Channel, tag: int, outcome: Outcome) -> None:
+def _acknowledge(channel: Channel, tag: int, outcome: Outcome) -> None:
     if not (channel.is_open and channel.connection.is_open):
         return  # the broker has taken the message back already
     if outcome == "done":

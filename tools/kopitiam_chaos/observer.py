@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.contracts.runs import OVER
 from kopitiam.fleet.home import FleetHome
 from kopitiam.registry.engine import connect_engine
@@ -25,7 +25,7 @@ _LEADERSHIP = "leader"
 Seen = TypeVar("Seen")
 
 
-class Witness:
+class RegistryObserver:
     """What it has seen is complete but for what came and went between two looks. A registry that is frozen
     holds it up; nobody else has to wait for that."""
 

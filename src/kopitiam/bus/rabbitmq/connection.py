@@ -8,22 +8,89 @@ import contextlib
 import logging
 import os
 import random
+import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pika
 from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import AMQPError
 
-from kopitiam.bus.rabbitmq.address import Address
-from kopitiam.bus.rabbitmq.inlet import Inlet
-from kopitiam.bus.rabbitmq.outlet import Outlet
-from kopitiam.bus.rabbitmq.receipt import Receipt
-from kopitiam.bus.rabbitmq.troubles import is_refusal, reason
+from kopitiam.bus.rabbitmq.consumer import Consumer
+from kopitiam.bus.rabbitmq.errors import Completion, is_refusal, reason
+from kopitiam.bus.rabbitmq.publisher import Publisher
+from kopitiam.contracts.errors import ConfigError
+
+_FORM = "want amqp(s)://user:password@host:port/vhost"
+_PORTS = {"amqp": 5672, "amqps": 5671}
+_PARAMETERS = ("heartbeat", "cacertfile", "certfile", "keyfile")
+HEARTBEAT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+    user: str
+    password: str
+    vhost: str
+    heartbeat_seconds: int
+    tls: ssl.SSLContext | None
+
+    def __str__(self) -> str:
+        """For people, and so without the password."""
+        scheme = "amqps" if self.tls else "amqp"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        vhost = "" if self.vhost == "/" else f"/{self.vhost}"
+        return f"{scheme}://{self.user}@{host}:{self.port}{vhost}"
+
+
+def parse_address(url: str) -> Address:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        raise ConfigError(f"bus.url: {_FORM}") from None
+    if not parts.hostname:
+        raise ConfigError(f"bus.url: no host: {_FORM}")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if strange := [name for name in given if name not in _PARAMETERS]:
+        raise ConfigError(f"bus.url: unknown parameter {strange[0]!r}; known are {', '.join(_PARAMETERS)}")
+    return Address(
+        host=parts.hostname,
+        port=port,
+        user="guest" if parts.username is None else unquote(parts.username),
+        password="guest" if parts.password is None else unquote(parts.password),
+        vhost=unquote(parts.path[1:]) or "/",
+        heartbeat_seconds=_heartbeat(given.get("heartbeat")),
+        tls=_tls(given) if parts.scheme == "amqps" else None,
+    )
+
+
+def _heartbeat(given: str | None) -> int:
+    if given is None:
+        return HEARTBEAT_SECONDS
+    if not given.isdecimal() or not 1 <= int(given) <= 600:
+        raise ConfigError("bus.url: heartbeat: want 1 to 600 seconds")
+    return int(given)
+
+
+def _tls(given: dict[str, str]) -> ssl.SSLContext:
+    """The broker's certificate has to be good for its host, by the system's authorities or `cacertfile`."""
+    try:
+        context = ssl.create_default_context(cafile=given.get("cacertfile"))
+        if "certfile" in given:
+            context.load_cert_chain(given["certfile"], given.get("keyfile"))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"bus.url: certificates: {error.strerror or error}") from None
+    return context
+
 
 CLOSED = "bus: it is closed"
 _ATTEMPT_SECONDS = 5.0  # for TCP, TLS and AMQP of one attempt; as long again to look up the host
@@ -34,11 +101,11 @@ _log = logging.getLogger(__name__)
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # it tells in pages what is told here in a line
 
 
-class Link:
+class BrokerConnection:
     def __init__(self, address: Address) -> None:
-        self.first_connection = Receipt()
+        self.first_connection = Completion()
         self.is_connected = False
-        self.is_over = False
+        self.is_closed = False
         self.trouble = f"bus: {address}: no answer"  # while there is no connection
         self.address = address
         self._parameters = _parameters(address)
@@ -47,7 +114,7 @@ class Link:
         self._connection: Any = None
         self._failures = 0
         self._is_closing = False
-        self._lines: dict[Inlet | Outlet, None] = {}
+        self._endpoints: dict[Consumer | Publisher, None] = {}
         self._thread = threading.Thread(target=self._run, name="bus i/o", daemon=True)
 
     def start(self) -> None:
@@ -62,21 +129,21 @@ class Link:
     def post(self, call: Callable[[], object]) -> None:
         """From any thread; calls are made in their order."""
         self._calls.append(call)
-        self._loop.add_callback_threadsafe(self._make_calls)
+        self._loop.add_callback_threadsafe(self._run_posted_calls)
 
     # -- from here on, all is for the I/O thread
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        self._loop.call_later(seconds, partial(_guarded, call))
+        self._loop.call_later(seconds, partial(_logging_errors, call))
 
-    def add(self, line: Inlet | Outlet) -> None:
-        self._lines[line] = None
+    def add(self, endpoint: Consumer | Publisher) -> None:
+        self._endpoints[endpoint] = None
         if self.is_connected:
-            line.connected(self._connection)
+            endpoint.on_connected(self._connection)
 
-    def remove(self, inlet: Inlet) -> None:
-        self._lines.pop(inlet, None)
-        inlet.close()
+    def remove(self, consumer: Consumer) -> None:
+        self._endpoints.pop(consumer, None)
+        consumer.close()
 
     def _run(self) -> None:
         while not self._is_closing:
@@ -84,10 +151,10 @@ class Link:
                 self._loop.start()
             except Exception as error:
                 self._start_over(error)
-        self.is_over = True
-        self._make_calls()
-        for line in self._lines:
-            line.give_up(CLOSED)
+        self.is_closed = True
+        self._run_posted_calls()
+        for endpoint in self._endpoints:
+            endpoint.fail(CLOSED)
         self._loop.close()
 
     def _start_over(self, error: Exception) -> None:
@@ -101,12 +168,12 @@ class Link:
             self._loop.close()
             self._loop = IOLoop()
             self._on_lost(self._connection, error)
-        self.call_later(_FIRST_PAUSE_SECONDS, self._make_calls)  # its wake-up may be lost, as the timer
+        self.call_later(_FIRST_PAUSE_SECONDS, self._run_posted_calls)  # its wake-up may be lost, as the timer
         self.call_later(_LONGEST_PAUSE_SECONDS, self._connect)  # for this may be
 
-    def _make_calls(self) -> None:
+    def _run_posted_calls(self) -> None:
         for _ in range(len(self._calls)):
-            _guarded(self._calls.popleft())
+            _logging_errors(self._calls.popleft())
 
     def _connect(self) -> None:
         if self._is_closing or self._connection is not None:
@@ -118,9 +185,9 @@ class Link:
             on_close_callback=self._on_lost,
             custom_ioloop=self._loop,
         )
-        self.call_later(2 * _ATTEMPT_SECONDS, partial(self._give_up_attempt, connection))
+        self.call_later(2 * _ATTEMPT_SECONDS, partial(self._abort_attempt, connection))
 
-    def _give_up_attempt(self, connection: Any) -> None:
+    def _abort_attempt(self, connection: Any) -> None:
         """pika waits without end for a name server."""
         if connection is self._connection and not self.is_connected:
             self._on_lost(connection, TimeoutError())
@@ -136,15 +203,15 @@ class Link:
         self._failures = 0
         self.is_connected = True
         self.first_connection.settle()
-        for line in list(self._lines):
-            _guarded(partial(line.connected, connection))
+        for endpoint in list(self._endpoints):
+            _logging_errors(partial(endpoint.on_connected, connection))
 
     def _on_lost(self, connection: Any, error: Exception) -> None:
         if connection is not self._connection:
             return
         self._connection = None
-        for line in self._lines:
-            line.disconnected()
+        for endpoint in self._endpoints:
+            endpoint.on_disconnected()
         if self._is_closing:
             self._loop.stop()
             return
@@ -163,15 +230,15 @@ class Link:
             return
         self._is_closing = True
         self.is_connected = False
-        for line in self._lines:
-            line.wind_down()
+        for endpoint in self._endpoints:
+            endpoint.on_closing()
         self._loop.call_later(_FAREWELL_SECONDS if self._connection else 0, self._loop.stop)
         if self._connection is not None:
             with contextlib.suppress(AMQPError):
                 self._connection.close()
 
 
-def _guarded(call: Callable[[], object]) -> None:
+def _logging_errors(call: Callable[[], object]) -> None:
     """A mistake of ours must not end the I/O thread."""
     try:
         call()

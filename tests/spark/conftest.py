@@ -16,7 +16,8 @@ from pyspark.sql import functions as f
 
 from catalog_tables import TABLES
 from kopitiam.pipeline.tables import spark_schema
-from kopitiam.spark.session import SparkOptions, spark_session
+from kopitiam.spark.session import spark_session
+from kopitiam.spark.settings import SparkOptions
 
 Multiset = Counter[tuple[Any, ...]]
 _CONF = {

@@ -22,13 +22,13 @@ from kopitiam.contracts.layout import KEYS, Home
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import Table
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from kopitiam.pipeline import batches, compaction, finalize, stream
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
 from kopitiam.pipeline.finalize import Finalizer
+from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.source import SCHEMA, ChunkLogReader, Descriptors, LogBounds
-from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.pipeline.stream import Stream
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.question_set import QuestionSet
@@ -81,7 +81,7 @@ class Pipeline:
     ) -> None:
         self.home, self.registry, self.shards = Home(path), open_registry("sqlite", path), shards
         self.storage = storage or LocalStorage(path)
-        self.fence = Fence(NAME, self.registry.enlist(NAME, "a life", FOR_LONG), "a life")
+        self.fence = Fence(NAME, self.registry.take_over(NAME, "a life", FOR_LONG), "a life")
         self.stopping = threading.Event()
         self.work = BatchWork(NAME, spark, self.registry, self.storage, self.fence, self.stopping)
         self.checkpoint = self.home.checkpoint(NAME, range(shards))
@@ -235,7 +235,7 @@ def answers_in(folder: Path, asked: QuestionSet | None = None) -> Answers:
     """The rows of each answer file, without their header."""
     found = {}
     for name, question in (asked.by_name if asked else builtin()).items():
-        with (folder / question.csv_name).open(encoding="utf-8", newline="") as lines:
+        with (folder / question.file_name("csv")).open(encoding="utf-8", newline="") as lines:
             header, *rows = (tuple(row) for row in csv.reader(lines))
         assert header == question.shown
         found[name] = rows

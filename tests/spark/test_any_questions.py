@@ -15,7 +15,7 @@ from any_questions import definitions, tables, write_tables
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.pipeline import sizes
+from kopitiam.pipeline import tables as pipeline_tables
 from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification import expected_answers
@@ -63,7 +63,7 @@ def test_any_questions_are_answered_as_row_by_row(  # noqa: PLR0917
     pipeline.process()
     with pytest.MonkeyPatch.context() as patches:  # as if tables or answers did not fit into memory
         for bound in ("BROADCAST_BYTES", "COLLECTED_BYTES")[: seed % 3]:
-            patches.setattr(sizes, bound, 0)
+            patches.setattr(pipeline_tables, bound, 0)
         pipeline.finish(run)
     answers = pipeline.answers(run)
     for question in own:

@@ -25,7 +25,7 @@ from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Kind, Table
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.gateway.parquet_format import CODECS, ENCODINGS
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from kopitiam.pipeline.compiler.partials import PartialLayout
 from kopitiam.pipeline.partials import kind_of
 from kopitiam.pipeline.tables import read_table

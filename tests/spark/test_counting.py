@@ -12,9 +12,10 @@ from plans import KINDS
 from kopitiam.contracts.errors import PartialsDiffer
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
-from kopitiam.pipeline import batches, compaction, counting
-from kopitiam.pipeline.counting import described, written_rows
+from kopitiam.pipeline import batches, compaction
 from kopitiam.pipeline.partials import kind_of
+from kopitiam.spark import jobs
+from kopitiam.spark.jobs import described_jobs, written_rows
 
 CHUNKS = cut(sales(seed=3), rows_a_chunk=20)
 LISTED = "1"
@@ -116,9 +117,9 @@ def test_a_batch_without_metrics_is_counted_by_a_second_job(make_pipeline, monke
 
 
 def test_the_rows_of_a_write_are_found_behind_many_later_queries(spark, tmp_path):
-    with described(spark, "a long write"):
+    with described_jobs(spark, "a long write"):
         spark.range(7).write.parquet(str(tmp_path / "written"))
-    for _ in range(counting._PAGE + 1):
+    for _ in range(jobs._PAGE + 1):
         spark.range(1).write.format("noop").mode("overwrite").save()
     assert written_rows(spark, "a long write") == 7
     assert written_rows(spark, "a write that never was") is None

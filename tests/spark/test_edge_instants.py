@@ -8,7 +8,7 @@ from any_questions import write_tables
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.pipeline import sizes
+from kopitiam.pipeline import tables
 from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 from question_oracle import expected_rows
@@ -48,9 +48,9 @@ QUESTIONS = read_json(
 )
 
 
-@pytest.mark.parametrize("collected_bytes", [0, sizes.COLLECTED_BYTES], ids=["files", "memory"])
+@pytest.mark.parametrize("collected_bytes", [0, tables.COLLECTED_BYTES], ids=["files", "memory"])
 def test_the_first_and_the_last_instant_are_answered(make_pipeline, monkeypatch, tmp_path, collected_bytes):
-    monkeypatch.setattr(sizes, "COLLECTED_BYTES", collected_bytes)
+    monkeypatch.setattr(tables, "COLLECTED_BYTES", collected_bytes)
     question_set = QuestionSet.select(Parameters(), QUESTIONS)
     pipeline = make_pipeline()
     run = pipeline.open(question_set)

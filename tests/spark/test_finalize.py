@@ -42,7 +42,7 @@ def test_provisional_answers_cover_what_was_processed_until_the_final_ones_come(
     assert pipeline.state(run) is RunState.OPEN
     assert json.loads((folder / "summary.json").read_text())["coverage"] == covered
     for question in builtin().values():
-        told = json.loads((folder / question.csv_name).with_suffix(".json").read_text())
+        told = json.loads((folder / question.file_name("csv")).with_suffix(".json").read_text())
         assert (told["provisional"], told["coverage"]) == (True, covered)
 
     pipeline.seal(run)
@@ -78,14 +78,14 @@ def ready(make_pipeline):
 
 def test_only_one_claimant_makes_the_answers(ready):
     pipeline, run = ready
-    other = Fence("pipeline-2", pipeline.registry.enlist("pipeline-2", "another", 60), "another")
+    other = Fence("pipeline-2", pipeline.registry.take_over("pipeline-2", "another", 60), "another")
     assert pipeline.registry.claim_final(run, other)
 
     assert pipeline.finalizer.finish(run) is None
 
     assert (pipeline.state(run), pipeline.registry.results(run)) == (RunState.FINAL, None)
     assert not pipeline.home.results(run).exists()
-    pipeline.registry.enlist("pipeline-2", "its next life", 60)  # which has claimed nothing
+    pipeline.registry.take_over("pipeline-2", "its next life", 60)  # which has claimed nothing
     assert pipeline.finalizer.finish(run) == sum(len(answer) for answer in plain(CHUNKS).values())
     assert pipeline.answers(run) == plain(CHUNKS)
 
@@ -199,14 +199,14 @@ def test_answers_whose_commit_was_not_made_go_and_are_made_again(ready, monkeypa
 
 def test_answers_without_room_on_the_disk_go_and_are_made_again(ready, monkeypatch):
     pipeline, run = ready
-    write_forms = finalize.write_forms
+    write_answers = finalize.write_answers
 
     def write_and_run_out_of_room(*answers):
-        write_forms(*answers)
+        write_answers(*answers)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patches:
-        patches.setattr(finalize, "write_forms", write_and_run_out_of_room)
+        patches.setattr(finalize, "write_answers", write_and_run_out_of_room)
         for make in (pipeline.finalizer.finish, pipeline.finalizer.provide):
             with pytest.raises(Unavailable, match=r"^answers cannot be written: No space left on device$"):
                 make(run)

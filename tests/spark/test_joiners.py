@@ -82,7 +82,7 @@ def test_rows_are_looked_up_by_a_few_ids_or_by_thousands(spark, table, count):
 
 
 def test_more_customers_than_a_filter_names_have_their_birthdates(make_pipeline, monkeypatch):
-    monkeypatch.setattr("kopitiam.pipeline.sizes.BROADCAST_ROWS", 500)  # users are not sent to every task
+    monkeypatch.setattr("kopitiam.pipeline.tables.BROADCAST_ROWS", 500)  # users are not sent to every task
     stores, top = 400, 3
     sales = [
         (f"sale {number}", number % stores, number * 7_919, "80", NOON) for number in range(stores * top)

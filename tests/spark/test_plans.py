@@ -49,7 +49,7 @@ def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
     """A batch with all chunks of two runs that ask differently, and the final step of the larger one."""
     pipeline = Pipeline(spark, tmp_path_factory.mktemp("plans"))
     with closing(pipeline.registry), pytest.MonkeyPatch.context() as patches:
-        patches.setattr("kopitiam.pipeline.sizes.BROADCAST_ROWS", 20)  # as if there were millions of users
+        patches.setattr("kopitiam.pipeline.tables.BROADCAST_ROWS", 20)  # as if there were millions of users
         run = pipeline.open()
         put_folder(pipeline, run, tiny_folder)
         pipeline.upload(cut(sales(seed=1), rows_a_chunk=20), ONE_YEAR)

@@ -5,7 +5,7 @@ from chunked_sales import cut, rows_into_stages, sales
 from plans import CATALOG, partial_plan
 
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.contracts.stages import RowFlow
+from kopitiam.contracts.progress import RowFlow
 from kopitiam.gateway.status import run_status
 from kopitiam.pipeline.partials import kind_of
 from kopitiam.questions.catalog import read_json
@@ -32,7 +32,7 @@ def test_the_rows_of_every_stage_and_shard_are_those_that_passed(make_pipeline, 
     runs = [(pipeline.upload(CHUNKS, asked), asked) for asked in (None, other, None)]
     pipeline.process()
     for run, parameters in runs:
-        flows = pipeline.registry.account(run).flows
+        flows = pipeline.registry.run_account(run).flows
         expected = rows_into_stages(CHUNKS, shards, parameters)
         assert rows_in_of(flows) == {key: count for key, count in expected.items() if count}
         for stage, following in NEXT_STAGES.items():
@@ -47,7 +47,7 @@ def test_an_aggregator_sends_on_the_rows_of_its_partials(make_pipeline):
     pipeline = make_pipeline(max_chunks=3)
     run = pipeline.upload(CHUNKS)
     pipeline.process()
-    account = pipeline.registry.account(run)
+    account = pipeline.registry.run_account(run)
     for name in ("2_1", "3", "4"):
         kept = sum(each.rows for each in account.partials if kind_of(each.path) == name)
         assert sum(f.rows_out for f in account.flows[partial_plan(name).stage].values()) == kept > 0
@@ -88,7 +88,7 @@ def test_own_conditions_are_counted_apart_from_named_filters(make_pipeline):
     chunks = [chunk for chunk in CHUNKS if chunk.table == "transactions"]
     run = pipeline.upload(chunks, QuestionSet.select(Parameters(), own))
     pipeline.process()
-    flows = {stage: by_shard[0] for stage, by_shard in pipeline.registry.account(run).flows.items()}
+    flows = {stage: by_shard[0] for stage, by_shard in pipeline.registry.run_account(run).flows.items()}
     rows = [row for chunk in chunks for row in chunk.rows]
     of_the_years = [row for row in rows if row[-1][:4] in ("2024", "2025")]
     passed = [row for row in of_the_years if float(row[3]) > 60 and row[2] is None]

@@ -12,7 +12,7 @@ from kopitiam.contracts.config import Settings, StorageSection
 from kopitiam.contracts.errors import ConfigError, Unavailable
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import RunState, new_run_id
-from kopitiam.pipeline.hadoop import show_storage
+from kopitiam.spark.session import connect_storage
 from kopitiam.storage.arrow import ArrowStorage
 from kopitiam.storage.open import open_storage
 from kopitiam.storage.port import Key, StoragePort
@@ -110,7 +110,7 @@ def test_a_spark_that_lacks_the_file_system_says_what_to_add(spark) -> None:
     elsewhere = ArrowStorage(fs.LocalFileSystem(), "bucket/x", "s3a://bucket/x")
     told = r"^storage\.url: Spark cannot use s3a://bucket/x: .*; hadoop-aws is missing"
     with pytest.raises(ConfigError, match=told):
-        show_storage(spark, elsewhere, {"fs.s3a.endpoint.region": "eu-1"})
+        connect_storage(spark, elsewhere, {"fs.s3a.endpoint.region": "eu-1"})
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     assert hadoop.get("fs.s3a.endpoint.region") == "eu-1"
     assert spark.conf.get("spark.hadoop.fs.s3a.endpoint.region", None) is None
@@ -118,7 +118,7 @@ def test_a_spark_that_lacks_the_file_system_says_what_to_add(spark) -> None:
 
 def test_spark_reads_what_storage_wrote(spark, storage) -> None:
     storage.replace(Key("landing/a b=1/x.txt"), b"hello")
-    show_storage(spark, storage, {})
+    connect_storage(spark, storage, {})
     assert [row.value for row in spark.read.text(storage.url(Key("landing/a b=1/x.txt"))).collect()] == [
         "hello"
     ]
@@ -128,9 +128,9 @@ def test_a_place_that_spark_cannot_write_to_is_told_at_once(spark, tmp_path) -> 
     (tmp_path / "file").touch()
     below = ArrowStorage(fs.LocalFileSystem(), f"{tmp_path}/file", f"file://{tmp_path}/file")
     with pytest.raises(ConfigError, match=rf"^storage\.url: Spark cannot use file://{tmp_path}/file: "):
-        show_storage(spark, below, {})
+        connect_storage(spark, below, {})
 
 
 def test_nothing_is_left_of_what_spark_wrote_to_try_it(spark, storage, place) -> None:
-    show_storage(spark, storage, {})
+    connect_storage(spark, storage, {})
     assert not any(place.iterdir())

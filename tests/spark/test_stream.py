@@ -9,7 +9,7 @@ from chunked_sales import cut, plain, sales
 from pipelines import Pipeline, dying_at
 
 from kopitiam.contracts.errors import StaleEpoch, StreamStuck, Unavailable
-from kopitiam.contracts.stages import Volume
+from kopitiam.contracts.progress import Volume
 from kopitiam.pipeline import stream
 
 CHUNKS = cut(sales(seed=11), rows_a_chunk=10)  # eleven of them, one each of the three small tables

@@ -9,7 +9,7 @@ import pytest
 from chunked_sales import NAMES, NOON, Chunk, cut, plain, sales
 
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.pipeline import answering, sizes
+from kopitiam.pipeline import answering, tables
 from kopitiam.questions.catalog import builtin, read_json
 from kopitiam.questions.question_set import QuestionSet
 
@@ -77,7 +77,7 @@ def test_shards_batches_chunks_and_order_make_no_difference(make_pipeline, shuff
         assert pipeline.answers(run) == plain(chunks)
         made.append(files_of(pipeline, run))
     assert len(made[0]) == 3 * len(builtin()) + 1
-    assert all(made[0][question.csv_name].count(b"\n") > 1 for question in builtin().values())
+    assert all(made[0][question.file_name("csv")].count(b"\n") > 1 for question in builtin().values())
     assert [files == made[0] for files in made] == [True] * 4
 
 
@@ -94,10 +94,10 @@ def test_bounds_of_memory_make_no_difference(make_pipeline, monkeypatch, tmp_pat
 
     without_bounds = answered("without bounds")
     if bound == "nothing is broadcast":
-        monkeypatch.setattr(sizes, "BROADCAST_BYTES", 0)
+        monkeypatch.setattr(tables, "BROADCAST_BYTES", 0)
     elif bound == "nothing is collected":
-        monkeypatch.setattr(sizes, "BROADCAST_BYTES", 0)
-        monkeypatch.setattr(sizes, "COLLECTED_BYTES", 0)
+        monkeypatch.setattr(tables, "BROADCAST_BYTES", 0)
+        monkeypatch.setattr(tables, "COLLECTED_BYTES", 0)
     else:  # ranked groups are few enough, the rows of their partials are not
         monkeypatch.setattr(answering, "can_be_collected", lambda _, rows, *__: rows <= 12)
 

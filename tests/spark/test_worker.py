@@ -21,12 +21,12 @@ from kopitiam.contracts.messages import (
     WorkerStats,
     end_topic,
 )
+from kopitiam.contracts.progress import total_by_shard
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import total_by_shard
 from kopitiam.pipeline import partials
-from kopitiam.pipeline.worker import PipelineNode, Worker
+from kopitiam.pipeline.worker import PipelineNode, PipelineWorker
 from kopitiam.registry import Fence
-from kopitiam.supervision.coordinator import Coordination
+from kopitiam.supervision.coordinator import Coordinator
 from waiting import eventually
 
 CHUNKS = cut(sales(seed=4), rows_a_chunk=20)
@@ -39,7 +39,7 @@ def bus() -> Iterator[MemoryBus]:
 
 
 @contextmanager
-def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[Worker]:
+def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[PipelineWorker]:
     session: Future = Future()
     session.set_result(pipeline.work.spark)
     node = PipelineNode(
@@ -55,7 +55,7 @@ def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[Worker]:
         bounds=pipeline.stream.bounds,
         fence=pipeline.fence,
     )
-    worker = Worker(node)
+    worker = PipelineWorker(node)
     thread = threading.Thread(target=worker.work)
     thread.start()
     try:
@@ -67,8 +67,8 @@ def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[Worker]:
 
 @contextmanager
 def leading(pipeline: Pipeline, bus: MemoryBus) -> Iterator[None]:
-    fence = Fence("leader", pipeline.registry.enlist("leader", "monitor-1", FOR_LONG), "monitor-1")
-    leader = Coordination(pipeline.registry, bus, fence)
+    fence = Fence("leader", pipeline.registry.take_over("leader", "monitor-1", FOR_LONG), "monitor-1")
+    leader = Coordinator(pipeline.registry, bus, fence)
     leader.start()
     try:
         yield

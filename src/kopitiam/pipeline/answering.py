@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kopitiam.contracts.layout import KEYS
-from kopitiam.contracts.stages import RowFlow
+from kopitiam.contracts.progress import RowFlow
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.compiler.answers import (
     AnswerPlan,
@@ -26,17 +26,15 @@ from kopitiam.pipeline.compiler.answers import (
     ranked_groups,
     unknown_ids,
 )
-from kopitiam.pipeline.counting import count_rows
-from kopitiam.pipeline.parallelism import tasks_at_once
-from kopitiam.pipeline.sizes import BROADCAST_ROWS, TableSize, can_be_collected
-from kopitiam.pipeline.stopwatch import Stopwatch
-from kopitiam.pipeline.tables import read_table
+from kopitiam.pipeline.partials import count_rows
+from kopitiam.pipeline.reporting import Stopwatch
+from kopitiam.pipeline.tables import BROADCAST_ROWS, TableSize, can_be_collected, read_table
 from kopitiam.questions.definitions import Question, matched_name
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import SERVER_RESULTS
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.answers import AnswerSet, ComputedAnswer, distinct
-from kopitiam.spark.failures import SPARK_FAILED, failure_of, jobs_of
+from kopitiam.results.answers import ComputedAnswer, ComputedAnswers, distinct
+from kopitiam.spark.jobs import SPARK_ERRORS, failure_of, parallel_tasks, tagged_jobs
 from kopitiam.storage.port import Key, StoragePort
 
 T = TypeVar("T")
@@ -80,7 +78,7 @@ class Material:
 class Answered:
     """All answers of a run, and the rows that passed the stages behind the barrier."""
 
-    answers: AnswerSet
+    answers: ComputedAnswers
     flows: Mapping[str, RowFlow]
 
 
@@ -107,21 +105,21 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
         }
         try:
             found = {name: each.result() for name, each in coming.items()}
-        except SPARK_FAILED as error:
+        except SPARK_ERRORS as error:
             raise failure_of(error) from error
     unknown = {
         table: distinct(ids for each in found.values() for ids in each.unknown.get(table, ()))
         for table in asked.tables
     }
     computed = {question.name: found[question.name].computed for question in asked.questions}
-    return Answered(AnswerSet(asked, computed, unknown), _flows(material, plans, computed))
+    return Answered(ComputedAnswers(asked, computed, unknown), _flows(material, plans, computed))
 
 
 def _as_job_of(
     spark: SparkSession, run: str, answering: "_Answering", plan: AnswerPlan, watch: Stopwatch
 ) -> _Answer:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
-    with jobs_of(spark, [run]), watch.lap(f"answer {plan.question.name}"):
+    with tagged_jobs(spark, [run]), watch.lap(f"answer {plan.question.name}"):
         return answering.answer(plan)
 
 
@@ -137,7 +135,7 @@ class _Answering:
         if question.lists_rows:
             return self._sorted(plan, frame.transform(listed(plan, tables)))
         rows = material.rows_of(plan.partial.name)
-        slices = tasks_at_once(self.spark) if rows > _MANY_ROWS else 1
+        slices = parallel_tasks(self.spark) if rows > _MANY_ROWS else 1
         groups = frame.transform(merged_groups(plan, tables, slices)).transform(ranked_groups(plan))
         unknown = self._unknown_keys(plan, frame, tables)
         if question.rank is not None and not material.can_collect(question, rows):

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kopitiam.contracts.batches import Step, verdict
 from kopitiam.contracts.errors import (
@@ -23,7 +24,10 @@ from kopitiam.contracts.errors import (
     StaleEpoch,
     Unavailable,
 )
-from kopitiam.registry.port import Fence, RegistryPort
+from kopitiam.registry.records import Fence
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 DIED = "Spark's process died; the operator's log says where its last words are kept"
 _LOOK_SECONDS = 0.2
@@ -69,7 +73,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Attempts:
-    registry: RegistryPort
+    registry: "Registry"
     fence: Fence
     stopping: threading.Event
     is_engine_dead: Callable[[], bool]
@@ -120,7 +124,7 @@ class Attempts:
     def give_back(self, *attempts: str) -> None:
         for attempt in attempts:
             if self._is_taken_out(attempt):
-                self._write(lambda of=attempt: self.registry.give_back_attempt(of))  # type: ignore[misc]
+                self._write(lambda of=attempt: self.registry.withdraw_attempt(of))  # type: ignore[misc]
 
     def give_back_all(self) -> None:
         """The pipeline stops in good order."""
@@ -130,7 +134,7 @@ class Attempts:
         """The engine died under all that were at work."""
         for attempt in self._all():
             if self._is_taken_out(attempt):
-                self._write(lambda of=attempt: self.registry.end_attempt_badly(of, reason))  # type: ignore[misc]
+                self._write(lambda of=attempt: self.registry.fail_attempt(of, reason))  # type: ignore[misc]
 
     def _all(self) -> list[str]:
         with self._lock:
@@ -152,10 +156,10 @@ class Attempts:
         elif self.is_engine_dead():
             reason = DIED
         elif isinstance(error, KopitiamError):
-            return self._write(lambda: self.registry.give_back_attempt(attempt))  # the run fails for it now
+            return self._write(lambda: self.registry.withdraw_attempt(attempt))  # the run fails for it now
         else:
             reason = f"of an error that nobody expected ({type(error).__name__}); the operator's log has it"
-        return self._write(lambda: self.registry.end_attempt_badly(attempt, reason))
+        return self._write(lambda: self.registry.fail_attempt(attempt, reason))
 
     def _write(self, change: Callable[[], None]) -> None:
         """As far as it can be: what could not be given back counts, and two more may follow."""

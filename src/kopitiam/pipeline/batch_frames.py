@@ -13,14 +13,13 @@ from pyspark.sql import functions as f
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import LogEntry, Run
 from kopitiam.landing.chunks import Inspection
-from kopitiam.pipeline.compiler.bounds import Interval, rows_meeting
+from kopitiam.pipeline.compiler.bounds import Interval, needs_wide, rows_meeting
 from kopitiam.pipeline.compiler.partials import RUN, SHARD, counts_of, partial_of
-from kopitiam.pipeline.compiler.widths import needs_wide
-from kopitiam.pipeline.parallelism import tasks_at_once
 from kopitiam.pipeline.partials import counts_kind
 from kopitiam.pipeline.tables import read_table
 from kopitiam.questions.plans import Conditions, PartialPlan
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.spark.jobs import parallel_tasks
 from kopitiam.storage.port import Key, StoragePort
 
 
@@ -130,7 +129,7 @@ def _parts(spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk], 
     by_shard: dict[int, list[_Chunk]] = defaultdict(list)
     for share, chunk in chunks:
         by_shard[chunk.shard].append((share, chunk))
-    tasks = tasks_at_once(spark)
+    tasks = parallel_tasks(spark)
     lots: list[tuple[list[_Chunk], int | None, int]]
     if len(by_shard) > tasks:  # a part for each shard would be too many tasks
         lots = [([pair for pairs in by_shard.values() for pair in pairs], None, tasks)]

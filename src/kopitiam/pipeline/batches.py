@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -26,20 +27,30 @@ from kopitiam.contracts.errors import (
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
 from kopitiam.landing.chunks import Inspection, chunk_key, inspect
-from kopitiam.landing.tidying import let_go
+from kopitiam.landing.tidying import try_remove_material
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.attempts import Attempts, Gate
 from kopitiam.pipeline.batch_frames import Share, counts_of_chunk, frames
-from kopitiam.pipeline.counting import count_rows, described, written_rows
+from kopitiam.pipeline.partials import count_rows
+from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.source import Descriptors
 from kopitiam.pipeline.stage_counts import BatchCounts
-from kopitiam.pipeline.stopwatch import Stopwatch
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.spark.failures import SPARK_FAILED, failure_of, is_stopped, jobs_of
+from kopitiam.registry.records import Fence
+from kopitiam.spark.jobs import (
+    SPARK_ERRORS,
+    described_jobs,
+    failure_of,
+    is_stopped,
+    tagged_jobs,
+    written_rows,
+)
 from kopitiam.storage.port import Key, StoragePort
 from kopitiam.system.crash_points import crash_point
 from kopitiam.system.health import Health
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 _FOOTERS_AT_ONCE = 8
 Written = tuple[list[Partial], list[StageRows]]
@@ -50,7 +61,7 @@ _log = logging.getLogger(__name__)
 class BatchWork:
     pipeline: str
     spark: SparkSession
-    registry: RegistryPort
+    registry: "Registry"
     storage: StoragePort
     fence: Fence
     stopping: threading.Event
@@ -107,7 +118,7 @@ class BatchWork:
         except (RunOver, RunNotFound, IllegalTransition):
             return
         self.health.got_on()
-        let_go(self.storage, run)
+        try_remove_material(self.storage, run)
 
     def _shares(self, chunks: Iterable[LogEntry]) -> list[Share]:
         """By run; chunks of a run that is over are passed by."""
@@ -180,11 +191,11 @@ class BatchWork:
         target = KEYS.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
         names = [share.run.run for share in computed]
         try:
-            with jobs_of(self.spark, names):
-                with described(self.spark, target.name):
+            with tagged_jobs(self.spark, names):
+                with described_jobs(self.spark, target.name):
                     partials.write(frames(self.spark, self.storage, computed), self.storage.url(target))
                 written = self._written_rows(target.name, computed)
-        except SPARK_FAILED as error:
+        except SPARK_ERRORS as error:
             self.storage.remove(target)
             if self.is_closing:
                 raise

@@ -17,10 +17,10 @@ from kopitiam.landing.tidying import remove_partial
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compiler.partials import merged
-from kopitiam.pipeline.counting import count_rows, described, files_of, written_rows
+from kopitiam.pipeline.partials import count_rows, files_of
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.spark.failures import SPARK_FAILED, jobs_of
+from kopitiam.spark.jobs import SPARK_ERRORS, described_jobs, tagged_jobs, written_rows
 from kopitiam.system.crash_points import crash_point
 
 FAN_IN = 8
@@ -43,7 +43,7 @@ class Compaction:
                     self._merge(run, plans[_kind(group)], group)
             except PartialsDiffer as error:  # the final step says so, if it stays that way
                 _log.warning("run %s is not merged: %s", run, error, extra={"run": run})
-            except SPARK_FAILED:
+            except SPARK_ERRORS:
                 if self.work.is_closing:
                     raise
 
@@ -54,7 +54,7 @@ class Compaction:
         paths = [old.path for old in group]
         files = [storage.url(file) for found in files_of(storage, group).values() for file in found]
         try:
-            with jobs_of(self.work.spark, [run]), described(self.work.spark, batch.name):
+            with tagged_jobs(self.work.spark, [run]), described_jobs(self.work.spark, batch.name):
                 frame = partials.read(self.work.spark, storage.url(KEYS.partials), plan, files)
                 frame.transform(merged(plan)).write.parquet(storage.url(target))
             rows = self._merged_rows(plan, group, batch.name, count_rows(storage, target))

@@ -31,15 +31,13 @@ from kopitiam.landing.chunks import chunk_key, file_digest, inspect
 from kopitiam.landing.tidying import remove_material
 from kopitiam.pipeline.answering import Material, answer
 from kopitiam.pipeline.batches import BatchWork
-from kopitiam.pipeline.counting import files_of
-from kopitiam.pipeline.partials import kind_of
-from kopitiam.pipeline.sizes import table_size
-from kopitiam.pipeline.stopwatch import Stopwatch
+from kopitiam.pipeline.partials import files_of, kind_of
+from kopitiam.pipeline.reporting import Stopwatch
+from kopitiam.pipeline.tables import table_size
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.records import RunAccount
-from kopitiam.results.fingerprint import fingerprint
-from kopitiam.results.forms import write_forms
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.answer_files import write_answers
+from kopitiam.results.summary import Coverage, RowCount, RunSummary, fingerprint
 from kopitiam.storage.port import Key
 from kopitiam.system.crash_points import crash_point
 
@@ -52,7 +50,7 @@ class Written:
     """Answers at rest: their account, the digest of each file if they stay, and the rows that passed the
     stages behind the barrier."""
 
-    summary: Summary
+    summary: RunSummary
     digests: dict[str, str]
     flows: dict[str, dict[str, int]]
 
@@ -76,7 +74,7 @@ class Finalizer:
         except StaleEpoch as error:
             _log.warning("run %s is left to another: %s", run, error, extra={"run": run})
         except Unavailable:
-            registry.unclaim(run, self.work.fence)
+            registry.release_claim(run, self.work.fence)
             raise
         except PartialsDiffer:
             self._give_up_in_time(run)
@@ -116,7 +114,7 @@ class Finalizer:
 
     def _provide(self, run: str) -> None:
         registry = self.work.registry
-        account = registry.account(run)
+        account = registry.run_account(run)
         if account.figures.run.state.is_over:
             return None
         storage, folder = self.work.storage, KEYS.provisional(run, uuid.uuid4().hex)
@@ -145,7 +143,7 @@ class Finalizer:
         name, watch = uuid.uuid4().hex, Stopwatch()
         attempt = KEYS.attempt(run.run, name)
         with self._writing(attempt):
-            written = self._write(self.work.registry.account(run.run), attempt, watch)
+            written = self._write(self.work.registry.run_account(run.run), attempt, watch)
         crash_point("results.written")
         figures = written.summary.to_dict() | {"stages": written.flows}
         try:
@@ -169,7 +167,7 @@ class Finalizer:
 
         `Unavailable` if nobody knows; then the attempt stays, for the next one or a gateway to tidy up.
         """
-        self.work.registry.unclaim(run, self.work.fence)
+        self.work.registry.release_claim(run, self.work.fence)
         published = self.work.registry.results(run)
         return published is not None and published.attempt == attempt
 
@@ -192,7 +190,7 @@ class Finalizer:
         with self._material(account, asked) as (material, scratch):
             answered = answer(self.work.spark, material, scratch, watch)
             answers = answered.answers
-            summary = Summary(
+            summary = RunSummary(
                 asked,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
                 answers.unmatched(),
@@ -202,7 +200,7 @@ class Finalizer:
                 self._fingerprint(run.run, asked) if coverage is None else None,
             )
             with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
-                write_forms(out, answers, summary)
+                write_answers(out, answers, summary)
                 digests = {file.name: file_digest(file) for file in out.iterdir()} if coverage is None else {}
         flows = {stage: asdict(flow) for stage, flow in answered.flows.items()}
         return Written(summary, digests, flows)
@@ -250,7 +248,7 @@ class Finalizer:
         try:
             self.work.storage.check()
         except Unavailable:
-            self.work.registry.unclaim(run, self.work.fence)
+            self.work.registry.release_claim(run, self.work.fence)
             raise
         self.work.fail(run, reason)
 

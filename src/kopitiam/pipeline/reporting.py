@@ -1,18 +1,24 @@
 """What a pipeline tells the barrier: how far each shard of each stage is, in absolute figures."""
 
+import contextlib
 import logging
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kopitiam.bus.outbox import Outbox
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.errors import RunFailed, RunNotFound, Unavailable
 from kopitiam.contracts.messages import WorkerEnd, WorkerStats, progress_topic
-from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
+from kopitiam.contracts.progress import RowFlow, Volume, total_by_shard
 from kopitiam.questions.plans import SERVER_RESULTS
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.registry.port import RegistryPort
 from kopitiam.system.crash_points import crash_point
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +41,7 @@ class Reports:
     """Tells from a thread of its own: a batch is not held up by a bus that is away. Figures are read from the
     registry when they are told, so that of several reports about a run the last one is enough."""
 
-    def __init__(self, bus: BusPort, registry: RegistryPort) -> None:
+    def __init__(self, bus: BusPort, registry: "Registry") -> None:
         self._bus = bus
         self._registry = registry
         self._outbox = Outbox[str, Report]("reports", self._send, merge=lambda old, new: old | new)
@@ -58,11 +64,11 @@ class Reports:
 
 
 def report(
-    bus: BusPort, registry: RegistryPort, run: str, tables: Iterable[str], shards: Iterable[int]
+    bus: BusPort, registry: "Registry", run: str, tables: Iterable[str], shards: Iterable[int]
 ) -> None:
     """Publishes how far the stages are that these tables feed. Reconciliation finds what gets lost."""
     try:
-        account = registry.account(run)
+        account = registry.run_account(run)
         stages = QuestionSet.of_run(account.figures.run.questions).stages
         for stage in dict.fromkeys(stage for table in tables for stage in stages.of_table.get(table, ())):
             fed_by = stages.tables_of(stage)
@@ -99,3 +105,22 @@ def _messages(  # noqa: PLR0917 - as they stand in the messages
     yield WorkerStats(run=run, stage=stage, shard=shard, expected=chunks, processed=processed, rows=rows)
     if processed == chunks:
         yield WorkerEnd(run=run, stage=stage, shard=shard, processed=processed, rows=rows)
+
+
+class Stopwatch:
+    """Laps may run side by side and come more than once: their seconds add up."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def lap(self, step: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[step] += time.perf_counter() - begun
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {step: round(seconds, 4) for step, seconds in self._seconds.items()}

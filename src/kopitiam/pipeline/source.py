@@ -17,7 +17,7 @@ from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.runs import LogEntry
 
 if TYPE_CHECKING:
-    from kopitiam.registry.port import RegistryPort
+    from kopitiam.registry.registry import Registry
 
 NAME = "chunk_log"
 BESIDE_CHUNKS = 16  # of the slow lane at least, beside whatever comes by express
@@ -81,7 +81,7 @@ class Descriptors:
         return cls(spans, tuple(sorted(chunks, key=lambda chunk: (chunk.lane, chunk.sequence))))
 
 
-def chunk_log(connect: "Callable[[], RegistryPort]", bounds: LogBounds) -> type[DataSource]:
+def chunk_log(connect: "Callable[[], Registry]", bounds: LogBounds) -> type[DataSource]:
     """A source of its own for each pipeline: addresses and passwords stay out of Spark's plans."""
 
     class ChunkLog(DataSource):
@@ -100,14 +100,14 @@ def chunk_log(connect: "Callable[[], RegistryPort]", bounds: LogBounds) -> type[
 
 
 class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, connect: "Callable[[], RegistryPort]", bounds: LogBounds) -> None:
+    def __init__(self, connect: "Callable[[], Registry]", bounds: LogBounds) -> None:
         self._connect = connect
         self._bounds = bounds
-        self._opened: RegistryPort | None = None
+        self._opened: Registry | None = None
         self._target: Offset | None = None  # with available-now: what was there at the start
 
     @property
-    def _registry(self) -> "RegistryPort":
+    def _registry(self) -> "Registry":
         if self._opened is None:
             self._opened = self._connect()
         return self._opened

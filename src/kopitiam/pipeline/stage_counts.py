@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.contracts.batches import StageRows
+from kopitiam.contracts.progress import RowFlow
 from kopitiam.contracts.runs import LogEntry
-from kopitiam.contracts.stages import RowFlow
 from kopitiam.pipeline.compiler.partials import SHARD, PartialLayout
 from kopitiam.questions.plans import ALL_ROWS, Conditions, PartialPlan
 from kopitiam.questions.question_set import QuestionSet

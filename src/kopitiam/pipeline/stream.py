@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -30,14 +31,16 @@ from kopitiam.contracts.errors import (
     Unavailable,
 )
 from kopitiam.contracts.layout import KEYS
-from kopitiam.landing.tidying import PARTIALS_OF_RUNS, let_go
+from kopitiam.landing.tidying import PARTIALS_OF_RUNS, try_remove_material
 from kopitiam.pipeline.batches import BatchWork
+from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
-from kopitiam.pipeline.stopwatch import Stopwatch
-from kopitiam.registry.port import RegistryPort
-from kopitiam.spark.failures import is_stopped, told
+from kopitiam.spark.jobs import is_stopped, public_reason
 from kopitiam.storage.port import Key
 from kopitiam.system.crash_points import crash_point
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
@@ -51,7 +54,7 @@ _log = logging.getLogger(__name__)
 @dataclass
 class Stream:
     work: BatchWork
-    connect: Callable[[], RegistryPort]  # for Spark's reader, in a process of its own
+    connect: "Callable[[], Registry]"  # for Spark's reader, in a process of its own
     bounds: LogBounds
     checkpoint: Path
     on_committed: Callable[[Batch], None]
@@ -87,13 +90,13 @@ class Stream:
             if fruitless >= _MOST_FRUITLESS:
                 _log.error("stream: %s; it failed %d times in a row", trouble, fruitless)
                 raise StreamStuck(
-                    f"the stream failed {fruitless} times in a row; the last time: {told(trouble)}"
+                    f"the stream failed {fruitless} times in a row; the last time: {public_reason(trouble)}"
                 )
             if isinstance(trouble, ForeignCheckpoint):
                 _log.warning("stream: %s; starting anew from the registry", trouble)
                 continue
             _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
-            self.work.health.trouble = f"the pipeline waits to try again: {told(trouble)}"
+            self.work.health.trouble = f"the pipeline waits to try again: {public_reason(trouble)}"
             pause = min(2 * pause, _MOST_PAUSE_SECONDS)
             if not isinstance(trouble, Unavailable):
                 pause = min(pause, _MOST_PAUSE_AFTER_FAILURE_SECONDS)
@@ -202,7 +205,7 @@ class Stream:
         crash_point("batch.unreported")
         self.work.health.got_on()
         for run in committed.ignored:
-            let_go(self.work.storage, run)
+            try_remove_material(self.work.storage, run)
         if committed.outcome == "committed":
             with watch.lap("merge and report"):
                 self.on_committed(batch)

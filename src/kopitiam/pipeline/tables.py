@@ -1,11 +1,17 @@
 """The tables at rest as DataFrames, with declared schemas; each row knows its run from its folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from kopitiam.contracts.tables import Kind, Table
+from kopitiam.contracts.tables import MAX_TEXT_BYTES, Kind, Table
+from kopitiam.questions.definitions import AnswerColumn, Question
+from kopitiam.questions.expressions import Call, ColumnRef
+from kopitiam.storage.port import Key, StoragePort
 
 _TYPES: dict[Kind, t.DataType] = {
     Kind.TEXT: t.StringType(),
@@ -35,3 +41,66 @@ def read_table(spark: SparkSession, landing: str, table: Table, files: Sequence[
     if not files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).option("basePath", landing).parquet(*files)
+
+
+BROADCAST_ROWS = 200_000
+BROADCAST_BYTES = 16 << 20  # of one table; Spark holds several copies, for each question that runs
+COLLECTED_BYTES = 256 << 20  # of all answers of a run
+_LEAST_SHARES = 4  # of the bytes that may be collected: few questions get no more than this part
+_NUMBER_BYTES = 16  # of any value but a text
+_SHORT_TEXT_BYTES = 24  # of an id as text, or a period such as `2024-H1`
+_BATCH_ROWS = 1_024
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """Upper bounds: the bytes of all rows, and those of the longest text in each column of texts."""
+
+    rows: int
+    bytes: int
+    longest: Mapping[str, int]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the table may be sent to every task."""
+        return self.rows <= BROADCAST_ROWS and self.bytes <= BROADCAST_BYTES
+
+
+def table_size(storage: StoragePort, table: Table, files: Sequence[Key], rows: int) -> TableSize:
+    """Measures the texts in these files. It stops where they are too large for a broadcast: then the longest
+    texts are taken to be as long as a text may be."""
+    texts = [column.name for column in table.columns if column.kind is Kind.TEXT]
+    row_bytes = _NUMBER_BYTES * (len(table.columns) - len(texts))
+    unmeasured = TableSize(
+        rows, rows * (row_bytes + MAX_TEXT_BYTES * len(texts)), dict.fromkeys(texts, MAX_TEXT_BYTES)
+    )
+    if rows > BROADCAST_ROWS or not texts:
+        return unmeasured
+    size, longest = rows * row_bytes, dict.fromkeys(texts, 0)
+    for file in files:
+        with storage.open(file) as opened, pq.ParquetFile(opened) as content:
+            for batch in content.iter_batches(_BATCH_ROWS, columns=texts):
+                for name in texts:
+                    lengths = pc.binary_length(batch[name])
+                    longest[name] = max(longest[name], pc.max(lengths).as_py() or 0)
+                    size += pc.sum(lengths).as_py() or 0
+                if size > BROADCAST_BYTES:
+                    return unmeasured
+    return TableSize(rows, size, longest)
+
+
+def can_be_collected(question: Question, rows: int, sizes: Mapping[str, TableSize], questions: int) -> bool:
+    """Whether that many rows of the answer fit into its share of the memory for answers of a run."""
+    row_bytes = sum(_most_bytes(question, column, sizes) for column in question.answer_columns)
+    return rows * row_bytes <= COLLECTED_BYTES // max(questions, _LEAST_SHARES)
+
+
+def _most_bytes(question: Question, column: AnswerColumn, sizes: Mapping[str, TableSize]) -> int:
+    if column.kind is not Kind.TEXT:
+        return _NUMBER_BYTES
+    value = column.attribute or question.named[column.name].expression
+    if isinstance(value, Call):
+        return _SHORT_TEXT_BYTES
+    if isinstance(value, ColumnRef) and value.is_attribute:
+        return _SHORT_TEXT_BYTES + sizes[value.table].longest[value.name]
+    return MAX_TEXT_BYTES

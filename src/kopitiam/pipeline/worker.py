@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -31,19 +32,22 @@ from kopitiam.contracts.messages import (
     TableEnd,
 )
 from kopitiam.contracts.runs import RunState
-from kopitiam.landing.tidying import let_go
+from kopitiam.landing.tidying import try_remove_material
 from kopitiam.pipeline.attempts import DIED, Attempts
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compaction import Compaction
 from kopitiam.pipeline.finalize import Finalizer
-from kopitiam.pipeline.hadoop import show_storage
 from kopitiam.pipeline.reporting import Reports
 from kopitiam.pipeline.source import LogBounds
 from kopitiam.pipeline.stream import Stream
-from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.spark.failures import answer, tag_of, told
+from kopitiam.registry.records import Fence
+from kopitiam.spark.jobs import job_tag, ping, public_reason
+from kopitiam.spark.session import connect_storage
 from kopitiam.storage.port import StoragePort
 from kopitiam.system.health import Health, Pulse
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 _AT_ONCE = 2  # final steps; a small run need not wait for a large one
 _FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
@@ -55,8 +59,8 @@ class PipelineNode:
     """What a pipeline is given by whoever composes it."""
 
     name: str
-    registry: RegistryPort
-    connect: Callable[[], RegistryPort]  # another registry of the same place, in another process
+    registry: "Registry"
+    connect: "Callable[[], Registry]"  # another registry of the same place, in another process
     bus: BusPort
     storage: StoragePort
     hadoop: Mapping[str, str]  # what Spark must know to use the storage
@@ -69,7 +73,7 @@ class PipelineNode:
     answer_seconds: float = 20.0  # Spark's process is taken for dead if it answers nothing for so long
 
 
-class Worker:
+class PipelineWorker:
     def __init__(self, node: PipelineNode) -> None:
         self.node = node
         self.stopping = threading.Event()
@@ -88,7 +92,7 @@ class Worker:
         if node.session.exception() is not None:
             return  # whoever started it is told
         spark = node.session.result()
-        show_storage(spark, node.storage, node.hadoop)
+        connect_storage(spark, node.storage, node.hadoop)
         work = BatchWork(
             node.name, spark, node.registry, node.storage, node.fence, self.stopping, node.health
         )
@@ -96,7 +100,7 @@ class Worker:
         self._finalizer = Finalizer(work, node.scratch)
         self._compaction = Compaction(work)
         stream = Stream(work, node.connect, node.bounds, node.checkpoint, self._on_committed)
-        self._pulse = Pulse(lambda: answer(spark), node.answer_seconds)
+        self._pulse = Pulse(lambda: ping(spark), node.answer_seconds)
         try:
             with self._pulse.beating(), self._listening():
                 self.ready.set_result(None)
@@ -107,7 +111,7 @@ class Worker:
         finally:
             self._reports.close()
 
-    def vouch(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Why nobody should rely on this pipeline; None if all is well, as far as one can see."""
         if self._pulse is None or not self._pulse.is_silent:
             return None
@@ -179,8 +183,8 @@ class Worker:
     def _on_force_end(self, message: Message) -> None:
         if isinstance(message, ForceEnd):
             for run in filter(self._is_given_up, message.runs):
-                self.node.session.result().sparkContext.cancelJobsWithTag(tag_of(run))
-                let_go(self.node.storage, run)
+                self.node.session.result().sparkContext.cancelJobsWithTag(job_tag(run))
+                try_remove_material(self.node.storage, run)
 
     def _is_given_up(self, run: str) -> bool:
         """By the registry: a message alone ends no run, and takes no answers away."""
@@ -196,7 +200,9 @@ class Worker:
         try:
             rows = self._finalizer.finish(run)
         except Unavailable as error:
-            self.node.health.on_final_step_failed(f"the final step waits to try again: {told(error)}")
+            self.node.health.on_final_step_failed(
+                f"the final step waits to try again: {public_reason(error)}"
+            )
             raise
         if rows is not None:
             self.node.health.on_answered()

@@ -1,4 +1,4 @@
-"""A home folder is used by one service at a time, or by the nodes of one fleet."""
+"""Locks of a home folder, which one service or the nodes of one fleet may use, and its scratch folder."""
 
 import contextlib
 import fcntl
@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def shared(home: Path) -> Iterator[None]:
-    """The home is used with other nodes of the same fleet while the block lasts, and by no `kopi serve`."""
+def shared_home(home: Path) -> Iterator[None]:
+    """Locks the home for the nodes of a fleet. Raises ConfigError if a `kopi serve` uses it."""
     with _lock_file(home) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -26,8 +26,11 @@ def shared(home: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def owned(home: Path) -> Iterator[Path]:
-    """The home is ours while the block lasts; gives a scratch folder in it, empty at first, gone at last."""
+def exclusive_home(home: Path) -> Iterator[Path]:
+    """Locks the home for this process, and returns an empty scratch folder in it.
+
+    Raises ConfigError if another service or a fleet uses the home.
+    """
     with _lock_file(home) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,20 +39,33 @@ def owned(home: Path) -> Iterator[Path]:
                 f"{home}: another kopi serve or a fleet uses this home; choose another with --home"
             ) from None
         scratch, logs = home / "scratch", KeptLogs(home / "logs", "serve")
-        if kept := logs.keep(scratch):
-            _log.warning("the life before this one ended badly; what Spark said is kept in %s", kept)
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        try:
+        remove_crashed(scratch, logs)
+        with scratch_folder(scratch, logs):
             yield scratch
-        except UserError:  # refused at the start: no trouble of Spark's
-            raise
-        except Exception:
-            if kept := logs.keep(scratch):
-                _log.error("what Spark said is kept in %s", kept)
-            raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_folder(scratch: Path, logs: KeptLogs) -> Iterator[None]:
+    """Makes the folder, and removes it after the block. If the block fails, Spark's log in it is kept, unless
+    the error is the user's, such as a setting that is refused at the start."""
+    scratch.mkdir(exist_ok=True)
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception:
+        if kept := logs.keep(scratch):
+            _log.error("Spark's log is kept in %s", kept)
+        raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_crashed(scratch: Path, logs: KeptLogs) -> None:
+    """Removes the scratch folder of a process that crashed, and keeps Spark's log."""
+    if kept := logs.keep(scratch):
+        _log.warning("an earlier process crashed; Spark's log is kept in %s", kept)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _lock_file(home: Path) -> TextIO:

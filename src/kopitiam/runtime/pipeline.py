@@ -1,27 +1,41 @@
-"""Of what a pipeline is made, alone or with everything else in one process."""
+"""A pipeline node of a fleet, and how settings become a pipeline in any process.
 
-from collections.abc import Sequence
-from concurrent.futures import Future
+Spark takes longest to start. `run_pipeline` therefore imports the registry, the bus and the pipeline itself
+after Spark's JVM was launched.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kopitiam.bus.port import BusPort
+import psutil
+
 from kopitiam.contracts.config import Settings
-from kopitiam.pipeline.source import LogBounds
-from kopitiam.pipeline.worker import PipelineNode
-from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.runtime.registry_address import RegistryAddress
-from kopitiam.storage.open import hadoop_conf, open_storage
+from kopitiam.contracts.layout import Home
+from kopitiam.runtime.home import remove_crashed, scratch_folder
 from kopitiam.system.health import LEAST_BOUND_SECONDS, Health
+from kopitiam.system.logs import KeptLogs
+from kopitiam.system.threads import run_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kopitiam.bus.port import BusPort
+    from kopitiam.pipeline.worker import PipelineNode
+    from kopitiam.registry.records import Fence
+    from kopitiam.registry.registry import Registry
+    from kopitiam.runtime.member import Member
+    from kopitiam.spark.session import SparkEngine
+
 
 @dataclass(frozen=True)
-class Workplace:
-    """What a pipeline works with on its machine."""
+class PipelineRuntime:
+    """What a pipeline uses on its machine."""
 
     session: "Future[SparkSession]"
     scratch: Path
@@ -32,12 +46,18 @@ class Workplace:
 def pipeline_node(
     settings: Settings,
     shards: Sequence[int],
-    registry: RegistryPort,
-    bus: BusPort,
+    registry: "Registry",
+    bus: "BusPort",
     *,
-    fence: Fence,
-    workplace: Workplace,
-) -> PipelineNode:
+    fence: "Fence",
+    runtime: PipelineRuntime,
+) -> "PipelineNode":
+    """Everything that a pipeline for these shards needs, with the adapters that the settings choose."""
+    from kopitiam.pipeline.source import LogBounds  # noqa: PLC0415
+    from kopitiam.pipeline.worker import PipelineNode  # noqa: PLC0415
+    from kopitiam.runtime.registry_address import RegistryAddress  # noqa: PLC0415
+    from kopitiam.storage.open import hadoop_conf, open_storage  # noqa: PLC0415
+
     limits = settings.pipeline
     return PipelineNode(
         name=fence.name,
@@ -46,11 +66,104 @@ def pipeline_node(
         bus=bus,
         storage=open_storage(settings),
         hadoop=hadoop_conf(settings),
-        session=workplace.session,
-        scratch=workplace.scratch,
-        checkpoint=workplace.checkpoint,
+        session=runtime.session,
+        scratch=runtime.scratch,
+        checkpoint=runtime.checkpoint,
         bounds=LogBounds(tuple(shards), limits.max_chunks_per_batch, limits.max_bytes_per_batch),
         fence=fence,
-        health=workplace.health,
+        health=runtime.health,
         answer_seconds=max(LEAST_BOUND_SECONDS, settings.monitor.timeout_seconds),
     )
+
+
+def run_pipeline(settings: Settings, name: str, shards: tuple[int, ...], *, is_verbose: bool = False) -> None:
+    """Runs a pipeline for these shards until the node fails, and raises the reason."""
+    from kopitiam.fleet.services import service_settings  # noqa: PLC0415
+    from kopitiam.spark.session import spark_engine  # noqa: PLC0415
+    from kopitiam.spark.settings import SparkOptions, is_cluster  # noqa: PLC0415
+    from kopitiam.system.files import keep_private  # noqa: PLC0415
+
+    keep_private(settings.home, settings.umask)
+    settings = service_settings(settings)
+    spark = settings.spark
+    options = SparkOptions(
+        spark.master, spark.conf, is_verbose=is_verbose, patience_seconds=spark.patience_seconds
+    )
+    with _process_scratch(settings.home, name) as scratch:
+        if is_cluster(spark.master):
+            _end_earlier_engines(scratch)
+        with spark_engine(options, scratch) as engine:
+            from kopitiam.runtime.member import member  # noqa: PLC0415
+
+            with member(settings, name, "pipeline") as node:
+                _work(node, shards, engine, scratch)
+
+
+def _work(node: "Member", shards: tuple[int, ...], engine: "SparkEngine", scratch: Path) -> None:
+    from kopitiam.fleet.home import ready_mark  # noqa: PLC0415
+    from kopitiam.pipeline.worker import PipelineWorker  # noqa: PLC0415
+    from kopitiam.spark.executors import LOST_SECONDS, patience_with, watch_over  # noqa: PLC0415
+    from kopitiam.spark.settings import is_cluster  # noqa: PLC0415
+
+    settings, fence, health = node.settings, node.membership.fence, Health()
+    runtime = PipelineRuntime(engine.session, scratch, new_checkpoint(settings.home, shards, fence), health)
+    worker = PipelineWorker(
+        pipeline_node(settings, shards, node.registry, node.bus, fence=fence, runtime=runtime)
+    )
+
+    def failure_reason() -> str | None:
+        """Kills a JVM that does not answer at once: threads that wait for it could not end."""
+        if reason := worker.failure_reason():
+            worker.blame(reason)
+            engine.kill()
+        return reason
+
+    with run_threads(worker.work, stop=[worker.stop], trouble=node.trouble):
+        node.membership.start(failure_reason=failure_reason, trouble=lambda: health.reason)
+        session = engine.session.result()
+        wait([worker.ready, node.trouble], return_when=FIRST_COMPLETED)
+        if worker.ready.done():
+            ready_mark(settings.home, fence.name, os.getpid()).touch()
+        if is_cluster(settings.spark.master):
+            patience_seconds = patience_with(settings.spark.master, settings.spark.patience_seconds)
+            watch_over(session, node.trouble, max(LOST_SECONDS, patience_seconds))
+        node.trouble.result()
+
+
+@contextlib.contextmanager
+def _process_scratch(home: Path, name: str) -> Iterator[Path]:
+    """A scratch folder for this process. Those of processes that are gone are removed."""
+    from kopitiam.fleet.home import ready_mark  # noqa: PLC0415
+
+    scratch, logs = ready_mark(home, name, os.getpid()).parent, KeptLogs(home / "logs", name)
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    for folder in scratch.parent.iterdir():
+        if not (folder.name.isdigit() and psutil.pid_exists(int(folder.name))):
+            remove_crashed(folder, logs)
+    with scratch_folder(scratch, logs):
+        yield scratch
+
+
+def _end_earlier_engines(scratch: Path) -> None:
+    """Kills the JVMs of earlier processes of this node. A process that hangs would keep the cores that a
+    cluster gave it; if it ever goes on, its stale epoch fences it."""
+    for other in scratch.parent.iterdir():
+        if other == scratch:
+            continue
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(int(other.name)).children(recursive=True):
+                if any(str(other) in word for word in child.cmdline()):
+                    child.kill()
+
+
+def new_checkpoint(home: Path, shards: tuple[int, ...], fence: "Fence") -> Path:
+    """The checkpoint folder of this epoch; those of earlier epochs are removed.
+
+    Each epoch has its own, since a process that hangs may still write to an earlier one. The stream continues
+    from the positions in the registry.
+    """
+    epoch = f"{fence.name}.{fence.epoch}-{fence.holder[:8]}"  # no name has a dot in it
+    checkpoint = Home(home).checkpoint(epoch, shards)
+    for old in checkpoint.parent.glob(f"{fence.name}.*"):
+        shutil.rmtree(old, ignore_errors=True)
+    return checkpoint

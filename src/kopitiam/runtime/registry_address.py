@@ -1,5 +1,7 @@
-"""Where the registry is. Spark's processes beside the driver load this module, and most of them never ask the
-registry anything: it imports what a registry is made of when it is opened, which is most of their start.
+"""The address of the registry, for the Python processes that Spark starts beside its driver.
+
+Most of them never use the registry: this module imports it when it is opened, since that import is most of
+their start.
 """
 
 from dataclasses import dataclass
@@ -7,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kopitiam.registry.port import RegistryPort
+    from kopitiam.registry.registry import Registry
 
 
 @dataclass(frozen=True)
 class RegistryAddress:
+    """Opens another connection to the same registry when called."""
+
     url: str
     home: Path
 
-    def __call__(self) -> "RegistryPort":
+    def __call__(self) -> "Registry":
         from kopitiam.registry.registry import connect_registry  # noqa: PLC0415
 
         return connect_registry(self.url, self.home)

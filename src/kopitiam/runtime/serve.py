@@ -1,7 +1,6 @@
-"""Gateway, pipeline and barrier in one process, on one home folder that survives it.
+"""`kopi serve`: gateway, pipeline and barrier in one process, on one home folder that outlives it.
 
-The engine comes from outside, so that a caller can start it before this module is loaded. One that
-dies or answers no more is replaced here, and the pipeline begins a new life on the next one.
+A Spark engine that dies or does not answer is replaced, and the pipeline continues on the next one.
 """
 
 import contextlib
@@ -22,29 +21,31 @@ from kopitiam.contracts.batches import MOST_ATTEMPTS
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import EngineDied, ServiceError, StaleEpoch, StreamStuck, Unavailable
 from kopitiam.contracts.layout import Home
-from kopitiam.contracts.messages import NodeKind
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeKind, NodeRecord
 from kopitiam.gateway.app import close_gateway, open_gateway
-from kopitiam.gateway.janitor import keep_tidy
+from kopitiam.gateway.janitor import run_janitor
 from kopitiam.gateway.server import serving
 from kopitiam.landing.recognition import Premises
-from kopitiam.pipeline.worker import Worker
-from kopitiam.registry.port import Fence, RegistryPort
-from kopitiam.registry.registry import open_registry
-from kopitiam.runtime.pipeline import Workplace, pipeline_node
+from kopitiam.pipeline.worker import PipelineWorker
+from kopitiam.registry.records import Fence
+from kopitiam.registry.registry import Registry, open_registry
+from kopitiam.runtime.home import exclusive_home
+from kopitiam.runtime.pipeline import PipelineRuntime, pipeline_node
+from kopitiam.spark.session import SparkEngine, spark_engine
+from kopitiam.spark.settings import SparkOptions
 from kopitiam.storage.open import open_storage
 from kopitiam.supervision.coordinator import Coordinator
+from kopitiam.system.files import keep_private
 from kopitiam.system.health import Health
-from kopitiam.system.threads import fail, working
+from kopitiam.system.logs import KeptLogs, small_logs
+from kopitiam.system.threads import fail, run_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kopitiam.spark.session import SparkEngine
-
-_FOR_EVER_SECONDS = 1e9  # nobody but this process can have the home, so no lease need run out
-_MOST_PAUSE_SECONDS = 60.0  # before another engine, where the ones before got nowhere
-_WAITING_SECONDS = 2.0
+_FOR_EVER_SECONDS = 1e9  # only this process can use the home, so no lease has to expire
+_MOST_PAUSE_SECONDS = 60.0  # of the backoff between engines that made no progress
+_RETRY_SECONDS = 2.0  # while the registry or the storage is unavailable
 GATEWAY, PIPELINE, LEADER = "gateway-1", "pipeline-1", "monitor-1"
 _log = logging.getLogger(__name__)
 
@@ -52,93 +53,114 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Service:
     url: str
-    registry: RegistryPort
-    trouble: Future[None]  # done when a part of the service can work no more, with the reason
+    registry: Registry
+    engine: SparkEngine
+    trouble: Future[None]  # fails with the reason when a part of the service can work no more
+
+    def wait(self) -> None:
+        """Waits until Spark does not start or the service fails, and raises the reason."""
+        self.engine.session.result()
+        self.trouble.result()
 
 
 @contextlib.contextmanager
-def service(
-    settings: Settings, engine: "SparkEngine", scratch: Path, *, is_patient: bool = True
-) -> Iterator[Service]:
-    """Open for clients while the block lasts. Leaving it hands work back: the next life takes it up again.
+def embedded_service(settings: Settings, *, is_verbose: bool = False) -> Iterator[Service]:
+    """A service on the home of the settings, which no other process may use meanwhile."""
+    keep_private(settings.home, settings.umask)
+    options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=is_verbose)
+    with (
+        exclusive_home(settings.home) as scratch,
+        small_logs(settings.home, settings.log_bytes),
+        spark_engine(options, scratch, KeptLogs(settings.home / "logs", "serve")) as engine,
+        open_service(settings, engine, scratch) as service,
+    ):
+        yield service
 
-    A patient one tries for ever and says meanwhile that it is not ready; any other gives up, since there is
-    somebody who waits for it.
+
+@contextlib.contextmanager
+def open_service(
+    settings: Settings, engine: SparkEngine, scratch: Path, *, is_patient: bool = True
+) -> Iterator[Service]:
+    """Serves clients while the block lasts; the next process on this home continues unfinished runs.
+
+    A patient service retries for ever, and is not ready meanwhile. Any other fails, since its client waits.
     """
     with (
         contextlib.closing(open_registry(settings.registry.url, settings.home, is_checked=True)) as registry,
         contextlib.closing(MemoryBus()) as bus,
     ):
         Premises(settings.home, open_storage(settings), settings.storage.url).recognize(registry)
-        front, health = _enlisted(registry, GATEWAY), Health()
+        front, health = _take_over(registry, GATEWAY), Health()
         gateway = open_gateway(front, settings, registry, bus, health)
-        # Runs that an earlier life took on end with the shards that they began with.
-        shards = range(max(settings.pipeline.shards, registry.most_shards()))
-        pipeline = _Pipeline(settings, registry, bus, shards, engine, scratch, health, is_patient)
-        leader = _enlisted(registry, LEADER)
+        # Runs of an earlier process keep the number of shards that they were opened with.
+        shards = range(max(settings.pipeline.shards, registry.max_shards()))
+        pipeline = RestartingPipeline(settings, registry, bus, shards, engine, scratch, health, is_patient)
+        leader = _take_over(registry, LEADER)
         coordinator = Coordinator(registry, bus, leader)
         stopping, trouble = threading.Event(), Future[None]()
-        tidying = functools.partial(keep_tidy, gateway, stopping)
+        tidying = functools.partial(run_janitor, gateway, stopping)
+        works = (pipeline.work, pipeline.watch, coordinator.run, tidying)
         stop = [stopping.set, pipeline.stop, coordinator.stop]
-        is_over = functools.partial(fail, trouble, ServiceError("the gateway's server has ended"))
+        on_ended = functools.partial(fail, trouble, ServiceError("the gateway's server has ended"))
         try:
             with (
-                working(pipeline.work, pipeline.watch, coordinator.run, tidying, stop=stop, trouble=trouble),
-                serving(gateway, on_ended=is_over) as server,
+                run_threads(*works, stop=stop, trouble=trouble),
+                serving(gateway, on_ended=on_ended) as url,
             ):
-                _report(registry, front, "gateway", server)
+                _report(registry, front, "gateway", url)
                 _report(registry, leader, "monitor")
-                yield Service(server, registry, trouble)
+                yield Service(url, registry, engine, trouble)
         finally:
             close_gateway(gateway)
 
 
 @dataclass
-class _Pipeline:
-    """Its lives: one on each engine, each with an epoch of its own, so that what an earlier one still has in
-    hand comes to nothing."""
+class RestartingPipeline:
+    """A pipeline that goes on when its Spark engine is lost: on another engine, under the next epoch, which
+    fences the work of the one before."""
 
     settings: Settings
-    registry: RegistryPort
+    registry: Registry
     bus: BusPort
     shards: range
-    engine: "SparkEngine"
+    engine: SparkEngine
     scratch: Path
     health: Health
     is_patient: bool
     stopping: threading.Event = field(default_factory=threading.Event)
-    _worker: Worker | None = None
+    _worker: PipelineWorker | None = None
     _fence: Fence | None = None
-    _told: str | bool | None = False  # the alarm that is shown; False before anything is
+    _reported: str | bool | None = False  # the alarm that was reported; False before the first report
 
     def work(self) -> None:
+        """Runs until it is stopped, or until an impatient pipeline fails, and raises the reason."""
         fruitless = 0
         while not self.stopping.is_set():
             steps = self.health.steps
             try:
-                self._live()
-                return  # stopped on purpose, or Spark never started, which the caller learns from the session
+                self._run_worker()
+                return  # stopped, or Spark did not start: then the session has the reason
             except Unavailable as error:
                 if not self.is_patient:
                     raise
-                _log.warning("%s; the pipeline begins again", error)
+                _log.warning("%s; the pipeline starts again", error)
                 self.health.trouble = "the pipeline waits for the registry or the storage"
-                self.stopping.wait(_WAITING_SECONDS)
+                self.stopping.wait(_RETRY_SECONDS)
                 continue
             except (EngineDied, StreamStuck) as error:
                 if self.stopping.is_set():
                     return
                 fruitless = 0 if self.health.steps > steps else fruitless + 1
                 self._on_engine_lost(error, fruitless)
-            self._begin_again(min(2.0**fruitless, _MOST_PAUSE_SECONDS) if fruitless else 0)
+            self._restart_engine(min(2.0**fruitless, _MOST_PAUSE_SECONDS) if fruitless else 0)
 
     def watch(self) -> None:
-        """Spark's process is asked all the time. One that does not answer is killed: then another begins."""
-        given_up: Worker | None = None
+        """Reports alarms, and kills an engine that does not answer, so that `work` starts another."""
+        given_up: PipelineWorker | None = None
         while not self.stopping.wait(min(1.0, self.settings.monitor.heartbeat_seconds)):
             worker = self._worker
-            self._tell()
-            if worker is not given_up and worker is not None and (reason := worker.vouch()):
+            self._report_alarm()
+            if worker is not given_up and worker is not None and (reason := worker.failure_reason()):
                 given_up = worker
                 _log.error("%s; it is killed, and another is started", reason)
                 self.health.trouble = reason
@@ -150,32 +172,32 @@ class _Pipeline:
         if self._worker is not None:
             self._worker.stop()
 
-    def _live(self) -> None:
-        self._fence = _enlisted(self.registry, PIPELINE)
+    def _run_worker(self) -> None:
+        self._fence = _take_over(self.registry, PIPELINE)
         checkpoint = Home(self.settings.home).checkpoint(PIPELINE, self.shards)
-        workplace = Workplace(self.engine.session, self.scratch, checkpoint, self.health)
+        runtime = PipelineRuntime(self.engine.session, self.scratch, checkpoint, self.health)
         node = pipeline_node(
-            self.settings, self.shards, self.registry, self.bus, fence=self._fence, workplace=workplace
+            self.settings, self.shards, self.registry, self.bus, fence=self._fence, runtime=runtime
         )
-        self._worker = worker = Worker(node)
+        self._worker = worker = PipelineWorker(node)
         if self.stopping.is_set():
             return
-        self._told = False
+        self._reported = False
         try:
             worker.work()
         finally:
             worker.stop()
 
     def _on_engine_lost(self, error: ServiceError, fruitless: int) -> None:
-        """Raises it where nobody should wait any longer."""
+        """Raises the error if the pipeline is not to be restarted."""
         kept = self.engine.keep_log()
-        _log.error("%s%s", error, f"; what Spark said is kept in {kept}" if kept else "")
+        _log.error("%s%s", error, f"; Spark's log is kept in {kept}" if kept else "")
         has_died_enough = isinstance(error, EngineDied) and fruitless > MOST_ATTEMPTS
         if not self.is_patient and (has_died_enough or isinstance(error, StreamStuck)):
             raise error
         self.health.trouble = f"{error}; Spark is being started again"
 
-    def _begin_again(self, pause_seconds: float) -> None:
+    def _restart_engine(self, pause_seconds: float) -> None:
         while not self.stopping.wait(pause_seconds):
             session: Future[SparkSession] = self.engine.restart()
             if (error := session.exception()) is None or self.stopping.is_set():
@@ -187,28 +209,28 @@ class _Pipeline:
             self.health.trouble = "Spark does not start; the operator's log says why"
             pause_seconds = _MOST_PAUSE_SECONDS
 
-    def _tell(self) -> None:
-        """What is wrong, as an alarm for every page that shows the nodes; and when it is over."""
+    def _report_alarm(self) -> None:
+        """Shows the reason why the pipeline does not work as an alarm of the node, until it is over."""
         fence, alarm = self._fence, self.health.reason
-        if fence is None or self._told == alarm:
+        if fence is None or self._reported == alarm:
             return
         try:
             _report(self.registry, fence, "pipeline", alarm=alarm)
-            self._told = alarm
+            self._reported = alarm
         except StaleEpoch:
-            return  # the next life has begun meanwhile, and is reported at the next turn
+            return  # the pipeline was restarted meanwhile; the next call reports its new epoch
         except Unavailable as error:
-            _log.info("the pipeline's state is not told: %s", error)
+            _log.info("the pipeline's state is not reported: %s", error)
 
 
-def _enlisted(registry: RegistryPort, name: str) -> Fence:
-    """A new life: whatever an earlier one still had in hand is ours now."""
+def _take_over(registry: Registry, name: str) -> Fence:
+    """Takes the node's lease under a new epoch, which fences an earlier process."""
     holder = uuid.uuid4().hex
-    return Fence(name, registry.enlist(name, holder, _FOR_EVER_SECONDS), holder)
+    return Fence(name, registry.take_over(name, holder, _FOR_EVER_SECONDS), holder)
 
 
 def _report(
-    registry: RegistryPort, fence: Fence, kind: NodeKind, url: str | None = None, alarm: str | None = None
+    registry: Registry, fence: Fence, kind: NodeKind, url: str | None = None, alarm: str | None = None
 ) -> None:
     node = NodeRecord(fence.name, kind, os.getpid(), url, "alive", registry.now(), fence.epoch, alarm)
     registry.report_node(replace(node, leader=kind == "monitor"), fence)

@@ -1,1 +1,1 @@
-"""Finds, starts, tunes and stops Java and Spark. Knows nothing about sales."""
+"""How Java and Spark are found, configured, started, watched and stopped. Nothing here knows about sales."""

@@ -17,7 +17,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.errors import RunFailed, ServiceError
-from kopitiam.spark.failures import is_stopped, why
+from kopitiam.spark.jobs import first_line, is_stopped
+from kopitiam.spark.settings import is_cluster
 
 PATIENCE_SECONDS = 15.0
 PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to make room first
@@ -28,10 +29,6 @@ _WATCH_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
 _AN_EXECUTOR_TAKES = 3  # times as long as the driver, if all start at once on a busy machine
 _PORTS = {"spark": 7077, "https": 443, "http": 80}
-
-
-def is_cluster(master: str) -> bool:
-    return not master.startswith("local")
 
 
 def patience_with(master: str, wanted_seconds: float | None = None) -> float:
@@ -88,7 +85,7 @@ def open_session(conf: SparkConf, gateway: JavaGateway, seconds: float) -> Spark
         if context is not None and is_cluster(master):
             raise _ended(master) from None
         if isinstance(error, Py4JJavaError):
-            raise RunFailed(f"Spark did not start: {why(error)}") from None
+            raise RunFailed(f"Spark did not start: {first_line(error)}") from None
         raise
     finally:
         timer.cancel()

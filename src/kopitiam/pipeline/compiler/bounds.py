@@ -1,10 +1,21 @@
 """What the bounds of columns tell about the conditions that their rows meet."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from kopitiam.contracts.money import UNITS
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.questions.plans import Condition, Conditions
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.expressions import (
+    Arithmetic,
+    AsMoney,
+    Case,
+    ColumnRef,
+    Constant,
+    Expression,
+    nodes,
+)
+from kopitiam.questions.plans import Condition, Conditions, PartialPlan
 
 Interval = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,3 +50,56 @@ def _verdict(condition: Condition, bounds: Mapping[str, Interval], parameters: P
 
 def _microseconds(moment: datetime) -> int:
     return int((moment - _EPOCH).total_seconds()) * _MICROSECONDS
+
+
+_LARGEST = 2**63 - 1
+_SMALL = (0, 9999)  # years, hours and other numbers of functions
+
+
+def needs_wide(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: int) -> bool:
+    """`bounds` are the least and greatest value of each column, None where they are not known."""
+    computed = [node for expression in _expressions(plan) for node in nodes(expression)]
+    arithmetic = [node for node in computed if isinstance(node, Arithmetic | AsMoney)]
+    sums = [each.argument for each in plan.aggregates if each.aggregation == "sum" and each.argument]
+    return any(_size(node, bounds) > _LARGEST for node in arithmetic) or any(
+        _size(argument, bounds) * rows > _LARGEST for argument in sums
+    )
+
+
+def _expressions(plan: PartialPlan) -> Iterable[Expression]:
+    yield from (condition for condition in plan.conditions if not isinstance(condition, str))
+    yield from plan.kept
+    yield from (each.argument for each in plan.aggregates if each.argument is not None)
+
+
+def _size(expression: Expression, bounds: Mapping[str, Interval | None]) -> int:
+    low, high = _interval(expression, bounds)
+    return max(abs(low), abs(high))
+
+
+def _interval(expression: Expression, bounds: Mapping[str, Interval | None]) -> Interval:
+    match expression:
+        case ColumnRef(name=name):
+            return bounds.get(name) or (-_LARGEST, _LARGEST)
+        case Constant(value=int(value)) if expression.kind is not Kind.BOOLEAN:
+            return value, value
+        case AsMoney(argument):
+            low, high = _interval(argument, bounds)
+            return low * UNITS, high * UNITS
+        case Arithmetic(operator, left, right):
+            return _combined(operator, _interval(left, bounds), _interval(right, bounds))
+        case Case(branches, default):
+            values = [value for _, value in branches] + ([default] if default else [])
+            intervals = [_interval(value, bounds) for value in values]
+            return min(low for low, _ in intervals), max(high for _, high in intervals)
+    return _SMALL
+
+
+def _combined(operator: str, left: Interval, right: Interval) -> Interval:
+    match operator:
+        case "+":
+            return left[0] + right[0], left[1] + right[1]
+        case "-":
+            return left[0] - right[1], left[1] - right[0]
+    products = [a * b for a in left for b in right]
+    return min(products), max(products)

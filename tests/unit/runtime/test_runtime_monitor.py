@@ -1,16 +1,15 @@
-"""The nodes of a settings file that changes while the fleet runs."""
+"""What a monitor watches: the nodes of a settings file that may change, and the fleet's services."""
 
-import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
-from kopitiam.contracts.config import NodesSection, PipelineSection, Settings
-from kopitiam.contracts.errors import ConfigError
-from kopitiam.fleet.preflight import check_shards_of_open_runs
-from kopitiam.registry import open_registry
-from kopitiam.runtime.monitor import Roster
+from kopitiam.contracts.config import NodesSection, Settings
+from kopitiam.fleet.home import FleetHome, write_record
+from kopitiam.fleet.services.base import write_url
+from kopitiam.runtime.monitor import Roster, service_location
+from kopitiam.supervision.service_watch import ServiceLocation
 from kopitiam.system.settings import load_settings
 
 ONE = 'home = "h"\n[nodes]\ngateways = ["gateway-1"]\nservices = ["rabbitmq"]\n'
@@ -25,7 +24,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def rewrite(config: Path, text: str) -> None:
-    """With another time than before, however quick that was."""
+    """Changes the modification time, however soon after the last write."""
     before = config.stat().st_mtime_ns
     config.write_text(text)
     os.utime(config, ns=(before + 1, before + 1))
@@ -43,7 +42,7 @@ def test_a_file_that_changes_gives_other_nodes_and_services(config: Path) -> Non
 @pytest.mark.parametrize(
     "text", ["[nodes", '[nodes]\ngateways = ["Gateway 1"]\n', '[nodes]\nservices = ["x"]\n']
 )
-def test_a_file_that_makes_no_sense_changes_nothing_and_is_told_of_once(
+def test_an_invalid_file_changes_nothing_and_is_logged_once(
     config: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     roster = Roster(config, load_settings(config))
@@ -66,15 +65,11 @@ def test_without_a_file_the_nodes_are_those_of_the_start() -> None:
     assert Roster(None, Settings()).nodes() == NodesSection()
 
 
-def test_shards_of_runs_under_way_want_a_pipeline_until_they_end(tmp_path: Path) -> None:
-    with contextlib.closing(open_registry("sqlite", tmp_path)) as registry:
-        registry.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=3)
-        shrunk = Settings(
-            home=tmp_path,
-            pipeline=PipelineSection(shards=2),
-            nodes=NodesSection(pipelines={"pipeline-1": (0, 1)}),
-        )
-        with pytest.raises(ConfigError, match=r"^nodes.pipelines: .* 3 shards; keep a pipeline for 2 until"):
-            check_shards_of_open_runs(shrunk, registry)
-        kept = shrunk.model_copy(update={"nodes": NodesSection(pipelines={"a": (0, 1), "b": (2,)})})
-        check_shards_of_open_runs(kept, registry)
+def test_a_service_is_located_by_its_record_and_shown_without_its_credentials(tmp_path: Path) -> None:
+    home = FleetHome(tmp_path / "home")
+    settings = Settings(home=home.path, nodes=NodesSection(services=("rabbitmq",)))
+    home.make()
+    write_url(home.service("rabbitmq"), "amqp://kopitiam:secret@127.0.0.1:1")
+    assert service_location(settings, "rabbitmq") is None, "it was stopped, or never started"
+    write_record(home, "rabbitmq", "service", os.getpid(), ["rabbitmq"])
+    assert service_location(settings, "rabbitmq") == ServiceLocation(os.getpid(), "amqp://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Who is suspect works alone; the others work side by side."""
+"""The gate: suspect runs are processed alone, others side by side."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -34,30 +34,30 @@ def test_many_pass_together_and_one_alone_waits_for_them_and_keeps_others_out() 
             inside.append("late")
 
     with ThreadPoolExecutor(4) as threads:
-        working = [threads.submit(pass_together, name) for name in ("one", "other")]
+        passes = [threads.submit(pass_together, name) for name in ("one", "other")]
         assert both_in.wait(SOON)
-        working.append(threads.submit(pass_alone))
+        passes.append(threads.submit(pass_alone))
         while not gate._waiting:
             pass
-        working.append(threads.submit(pass_late))
+        passes.append(threads.submit(pass_late))
         assert not alone_in.is_set()
         leave.set()
         assert alone_in.wait(SOON)
         assert inside in (["one", "other", "alone"], ["other", "one", "alone"])
         alone_leaves.set()
-        for work in working:
-            work.result(SOON)
+        for one in passes:
+            one.result(SOON)
     assert inside[-2:] == ["alone", "late"]
 
 
-def test_nobody_waits_for_the_gate_when_the_pipeline_stops() -> None:
+def test_waiting_for_the_gate_ends_when_the_pipeline_stops() -> None:
     stopping = threading.Event()
     gate = Gate(stopping)
     with gate.passing(), ThreadPoolExecutor(1) as threads:
 
         def pass_alone() -> None:
             with gate.passing(alone=True):
-                raise AssertionError("somebody is inside")
+                raise AssertionError("another one is inside")
 
         waiting = threads.submit(pass_alone)
         stopping.set()

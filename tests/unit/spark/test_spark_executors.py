@@ -1,4 +1,4 @@
-"""A cluster that gives nothing is told within seconds, never waited for without end."""
+"""A cluster that gives no executor is reported within seconds, and never waited for without end."""
 
 import socket
 import threading
@@ -13,13 +13,13 @@ from kopitiam.spark import executors
 from kopitiam.spark.executors import (
     WRONG_SECRET_SECONDS,
     await_executor,
-    is_cluster,
     patience_for_executor,
     patience_to_register,
     patience_with,
     require_reachable,
     watch_over,
 )
+from kopitiam.spark.settings import is_cluster
 
 MASTER = "spark://127.0.0.1:7077"
 
@@ -34,7 +34,7 @@ def quick(monkeypatch):
 
 
 def session(executors=lambda: 0, is_stopped=lambda: False):
-    """As much of a Spark session as is looked at; the driver counts as one of those with memory."""
+    """The parts of a Spark session that are read; Spark counts the driver among the executors."""
     context = SimpleNamespace(
         isStopped=is_stopped,
         getExecutorMemoryStatus=lambda: SimpleNamespace(size=lambda: 1 + executors()),
@@ -44,9 +44,9 @@ def session(executors=lambda: 0, is_stopped=lambda: False):
 
 
 def in_turn(*values):
-    """One value after the other, and then the last one for ever."""
-    left = list(values)
-    return lambda: left.pop(0) if len(left) > 1 else left[0]
+    """Returns one value after the other, and then always the last one."""
+    rest = list(values)
+    return lambda: rest.pop(0) if len(rest) > 1 else rest[0]
 
 
 def test_only_a_cluster_has_executors_of_its_own():
@@ -73,31 +73,31 @@ def test_a_master_that_takes_connections_is_reachable():
         ("k8s://https://127.0.0.1:port", "want https://host:port"),
     ],
 )
-def test_a_master_that_is_not_there_is_told_in_one_line(master, why):
+def test_an_unreachable_master_is_reported_in_one_line(master, why):
     with pytest.raises(ServiceError, match=f"^spark.master {master}: cannot be reached: {why}$"):
         require_reachable(master, 0.01, threading.Event())
 
 
-def test_whoever_is_told_to_leave_waits_for_no_master():
-    leaving = threading.Event()
-    leaving.set()
+def test_a_stopping_process_does_not_wait_for_a_master():
+    stopping = threading.Event()
+    stopping.set()
     begun = time.monotonic()
     with pytest.raises(ServiceError, match="cannot be reached"):
-        require_reachable("spark://127.0.0.1:1", 60, leaving)
+        require_reachable("spark://127.0.0.1:1", 60, stopping)
     assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("master", ["local[*]", "yarn"])
-def test_what_has_no_address_is_not_looked_for(master):
+def test_a_master_without_an_address_is_not_connected_to(master):
     require_reachable(master, 0, threading.Event())
 
 
-def test_a_cluster_behind_a_proxy_is_not_looked_for(monkeypatch):
+def test_a_cluster_behind_a_proxy_is_not_connected_to(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     require_reachable("k8s://https://127.0.0.1:1", 0, threading.Event())
 
 
-def test_a_kubernetes_that_is_not_there_is_told_long_before_it_could_have_made_room(monkeypatch):
+def test_an_unreachable_kubernetes_is_reported_sooner_than_a_missing_executor(monkeypatch):
     monkeypatch.setattr(executors, "PATIENCE_SECONDS", 0.01)
     with pytest.raises(ServiceError, match="cannot be reached"):
         require_reachable("k8s://https://127.0.0.1:1", 300, threading.Event())
@@ -107,18 +107,18 @@ def test_an_executor_is_waited_for():
     await_executor(session(in_turn(0, 0, 1)), seconds=10)
 
 
-def test_a_cluster_without_an_executor_is_told_in_one_line():
+def test_a_cluster_without_an_executor_is_reported_in_one_line():
     line = f"^spark.master {MASTER}: no executor within 0 s: wrong secret, no workers, or no free cores$"
     with pytest.raises(ServiceError, match=line):
         await_executor(session(), seconds=0.02)
 
 
-def test_a_pipeline_goes_on_while_executors_come_and_go():
+def test_lost_executors_that_are_replaced_in_time_are_no_trouble():
     trouble = Future()
-    left = in_turn(2, 0, 1, 0, 0, 1, None)
+    counts = in_turn(2, 0, 1, 0, 0, 1, None)
 
     def executors_now():
-        now = left()
+        now = counts()
         if now is None and not trouble.done():
             trouble.set_exception(ServiceError("something else"))
         return now or 0
@@ -127,14 +127,14 @@ def test_a_pipeline_goes_on_while_executors_come_and_go():
         watch_over(session(executors_now), trouble, lost_seconds=10)
 
 
-def test_an_application_that_lost_all_executors_for_good_ends():
+def test_an_application_ends_when_all_executors_stay_lost():
     begun = time.monotonic()
     with pytest.raises(ServiceError, match="no executor within 0 s"):
         watch_over(session(in_turn(1, 0)), Future(), lost_seconds=0.05)
     assert time.monotonic() - begun >= 0.05
 
 
-def test_an_application_that_its_master_has_ended_ends():
+def test_an_application_ends_when_its_master_ended_it():
     line = f"^spark.master {MASTER}: has ended this application: its executors do not last$"
     with pytest.raises(ServiceError, match=line):
         watch_over(session(lambda: 1, in_turn(False, True)), Future(), lost_seconds=10)
@@ -142,17 +142,17 @@ def test_an_application_that_its_master_has_ended_ends():
         await_executor(session(is_stopped=in_turn(False, True)), seconds=10)
 
 
-def test_those_who_may_have_to_make_room_first_are_given_more_time():
+def test_yarn_and_kubernetes_get_more_time_for_an_executor():
     assert [patience_with(master) for master in (MASTER, "yarn", "k8s://https://host")] == [15, 300, 300]
     assert [patience_with(master, 7) for master in (MASTER, "yarn")] == [7, 7]
 
 
 @pytest.mark.parametrize("so_far", [0, 3, 6, 10, 14])
-def test_a_slow_start_is_given_more_time_but_a_wrong_secret_is_told_within_half_a_minute(so_far):
+def test_a_slow_start_gets_more_time_but_a_wrong_secret_is_reported_within_half_a_minute(so_far):
     assert 15 <= patience_to_register(15, so_far) <= max(15, 3 * so_far)
     assert so_far + patience_to_register(15, so_far) <= WRONG_SECRET_SECONDS < 30
     assert patience_for_executor(15, so_far) == max(15, 3 * so_far)
 
 
-def test_the_time_that_was_asked_for_is_given():
+def test_a_configured_patience_is_used():
     assert patience_to_register(300, 20) == patience_for_executor(300, 20) == 300

@@ -1,8 +1,8 @@
-"""Settings in the spelling of Java's properties files."""
+"""Settings as the text of a Java properties file."""
 
 import pytest
 
-from kopitiam.spark.session import as_properties
+from kopitiam.spark.settings import as_properties
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from kopitiam.spark.session import as_properties
         ("spark.odd key:", "", "spark.odd\\ key\\:="),
     ],
 )
-def test_what_has_a_meaning_there_is_escaped(name, value, line):
+def test_special_characters_are_escaped(name, value, line):
     assert as_properties({name: value}) == f"{line}\n"
 
 

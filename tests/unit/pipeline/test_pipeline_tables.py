@@ -1,4 +1,4 @@
-"""Bytes of tables and answers: measured where a broadcast is possible, never more than a text may have."""
+"""Upper bounds for the bytes of tables and answers: measured where a broadcast is possible."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -6,7 +6,7 @@ import pytest
 
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import MAX_TEXT_BYTES, MAX_TEXT_CHARACTERS
-from kopitiam.pipeline.sizes import (
+from kopitiam.pipeline.tables import (
     BROADCAST_BYTES,
     BROADCAST_ROWS,
     COLLECTED_BYTES,
@@ -58,7 +58,7 @@ def test_a_small_file_with_many_long_names_is_not_small(storage):
     assert size.bytes > BROADCAST_BYTES
 
 
-def test_files_are_opened_only_where_it_matters(storage):
+def test_files_are_opened_only_if_a_broadcast_is_possible(storage):
     users = LAYOUT["users"].normal_form(["user_id", "birthdate"])
     absent = [Key("absent.parquet")]
     assert table_size(storage, users, absent, BROADCAST_ROWS).is_small  # without texts
@@ -74,7 +74,7 @@ def test_longer_names_leave_room_for_fewer_rows():
     assert can_be_collected(question, rows, short, 1)
     assert not can_be_collected(question, rows, long, 1)
     assert can_be_collected(question, rows // 2, long, 1)
-    assert not can_be_collected(question, rows // 2, long, 100)  # of which each has its share
+    assert not can_be_collected(question, rows // 2, long, 100)  # each of 100 questions has a share
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_longer_names_leave_room_for_fewer_rows():
         ("store_id", False),
     ],
 )
-def test_only_keys_of_any_text_may_have_the_longest_texts(key, is_long):
+def test_only_free_text_keys_may_have_the_longest_texts(key, is_long):
     definition = {
         "name": "mine",
         "title": "Mine",

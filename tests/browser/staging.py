@@ -13,14 +13,13 @@ import pyarrow.parquet as pq
 
 from catalog_tables import TABLES
 from kopitiam.contracts.layout import Home
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState, new_run_id
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Registry
 from kopitiam.registry.registry import connect_registry
-from kopitiam.results.forms import form_name
-from kopitiam.results.summary import RowCount, Summary
+from kopitiam.results.summary import RowCount, RunSummary
 from made_answers import MadeAnswers
 
 OWNER = "anna"
@@ -62,15 +61,15 @@ def shelve_long_answer(home: Path, label: str, rows: int) -> str:
         ids, amounts = zip(*map(sale, range(rows)), strict=True)
         schema = made.schema("1")
         sales = pa.table([pa.array(ids), pa.array(amounts, schema.types[1])], schema)
-        pq.write_table(sales, folder / form_name(made.asked.by_name["1"], "parquet"), row_group_size=65_536)
+        pq.write_table(sales, folder / made.question_set.by_name["1"].file_name("parquet"), row_group_size=65_536)
 
-    counts = dict.fromkeys(made.asked.by_name, 0) | {"1": rows}
-    return _shelve_done(home, label, made.asked, counts, write)
+    counts = dict.fromkeys(made.question_set.by_name, 0) | {"1": rows}
+    return _shelve_done(home, label, made.question_set, counts, write)
 
 
 def shelve_answers(home: Path, label: str, made: MadeAnswers, owner: str = OWNER) -> str:
-    counts = {name: made.rows(name) for name in made.asked.by_name}
-    return _shelve_done(home, label, made.asked, counts, made.write, owner=owner)
+    counts = {name: made.rows(name) for name in made.question_set.by_name}
+    return _shelve_done(home, label, made.question_set, counts, made.write, owner=owner)
 
 
 def _shelve_done(
@@ -83,7 +82,7 @@ def _shelve_done(
     owner: str = OWNER,
 ) -> str:
     unmatched = dict.fromkeys((table for question in asked.questions for table in question.looked_up), 0)
-    summary = Summary(asked, {name: RowCount(0, 0) for name in asked.tables}, unmatched, counts, 1.0)
+    summary = RunSummary(asked, {name: RowCount(0, 0) for name in asked.tables}, unmatched, counts, 1.0)
     attempt = new_run_id()
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
         run = _opened(registry, label, asked, owner)

@@ -16,7 +16,7 @@ from staging import shelve_failed, shelve_nodes
 from visits import Visit
 
 from acceptance.services import ENVIRONMENT, Service
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.synthetic import generate
 
 DESK = {"width": 1280, "height": 860}

@@ -11,7 +11,7 @@ from visits import ANSWER_MS, Visit
 from acceptance.services import Service
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
-from kopitiam.results.ringgit import ringgit
+from kopitiam.results.cells import ringgit
 from kopitiam.verification import expected_answers
 from kopitiam.verification.rows import load_tables
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from staging import shelve_answers
 from visits import Shelf, Visit
 
-from kopitiam.results.ringgit import ringgit
+from kopitiam.results.cells import ringgit
 from made_answers import MadeAnswers, answers_to, small_answers
 
 OWNER = "anybody"

@@ -8,10 +8,10 @@ from staging import sale, shelve_answers, shelve_failed, shelve_long_answer, she
 from visits import Visit
 
 from acceptance.services import Service
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.ringgit import ringgit
+from kopitiam.results.cells import ringgit
 from made_answers import MadeAnswers, sales
 
 MOST_BYTES = 160_000

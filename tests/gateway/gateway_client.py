@@ -18,7 +18,7 @@ from catalog_tables import TABLES
 from kopitiam.contracts.api import CSV, PARQUET
 from kopitiam.contracts.layout import Home
 from kopitiam.contracts.tables import Kind
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from trees import files_below
 from waiting import eventually  # noqa: F401 - the tests take it from here
 

@@ -8,11 +8,11 @@ import threading
 from contextlib import closing
 
 from kopitiam.bus.memory import MemoryBus
-from kopitiam.contracts.config import load_settings
 from kopitiam.gateway.app import close_gateway, open_gateway
-from kopitiam.gateway.janitor import keep_tidy
+from kopitiam.gateway.janitor import run_janitor
 from kopitiam.gateway.server import GatewayServer, address, listen
 from kopitiam.registry import Fence, open_registry
+from kopitiam.system.settings import load_settings
 
 
 def main(name: str) -> None:
@@ -22,7 +22,7 @@ def main(name: str) -> None:
         closing(MemoryBus()) as bus,
     ):
         gateway = open_gateway(Fence(name, 1, "a life"), settings, registry, bus)
-        janitor = threading.Thread(target=keep_tidy, args=(gateway, stopping))
+        janitor = threading.Thread(target=run_janitor, args=(gateway, stopping))
         janitor.start()
         try:
             bound = listen(settings.gateway)

@@ -9,11 +9,11 @@ from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalW
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.gateway.context import Gateway
 from kopitiam.questions.catalog import builtin
-from kopitiam.results.forms import SUMMARY_FILE, form_name
-from kopitiam.results.summary import Coverage, Summary
+from kopitiam.results.answer_files import SUMMARY_FILE
+from kopitiam.results.summary import Coverage, RunSummary
 from made_answers import small_answers
 
-SUMMARY = Summary(Parameters(), {}, {}, {}, seconds=1.0)
+SUMMARY = RunSummary(Parameters(), {}, {}, {}, seconds=1.0)
 
 
 @contextmanager
@@ -27,13 +27,13 @@ def answering(gateway: Gateway, are_real: bool = False) -> Iterator[list[str]]:
         attempt = f"attempt{len(asked)}"
         folder = gateway.home.provisional(message.run, attempt)
         folder.mkdir(parents=True)
-        account = gateway.registry.account(message.run)
+        account = gateway.registry.run_account(message.run)
         coverage = Coverage.of(account.processed, account.figures.tables)
         head = json.dumps({"attempt": attempt, "provisional": True, "coverage": asdict(coverage)})
         for answer in builtin().values():
             for form in ("csv", "parquet"):
-                (folder / form_name(answer, form)).write_text(attempt)
-            (folder / form_name(answer, "json")).write_text(f'{head[:-1]}, "rows": [\n]}}\n')
+                (folder / answer.file_name(form)).write_text(attempt)
+            (folder / answer.file_name("json")).write_text(f'{head[:-1]}, "rows": [\n]}}\n')
         said = replace(SUMMARY, coverage=coverage).to_dict()
         (folder / SUMMARY_FILE).write_text(json.dumps(said | {"attempt": attempt}))
         if are_real:

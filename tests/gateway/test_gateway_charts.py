@@ -15,7 +15,7 @@ from gateways import Served
 from drawn_charts import Chart
 from kopitiam.contracts.runs import RunState
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.summary import Coverage, RowCount, RunSummary
 from made_answers import MadeAnswers, question, small_answers
 
 OWN = """
@@ -37,15 +37,15 @@ columns = ["transaction_id", "voucher_id"]
 """
 
 
-def summary_of(answers: MadeAnswers) -> Summary:
-    counts = {name: answers.rows(name) for name in answers.asked.by_name}
-    return Summary(answers.asked, {"stores": RowCount(2, 0)}, {"stores": 1}, counts, 1.5)
+def summary_of(answers: MadeAnswers) -> RunSummary:
+    counts = {name: answers.rows(name) for name in answers.question_set.by_name}
+    return RunSummary(answers.question_set, {"stores": RowCount(2, 0)}, {"stores": 1}, counts, 1.5)
 
 
 def publish(served: Served, run: str, answers: MadeAnswers, attempt: str = "a1") -> None:
     folder = answers.write(served.client.home.attempt(run, attempt))
     (folder / "summary.json").write_text(json.dumps(summary_of(answers).to_dict()))
-    for table in answers.asked.tables:
+    for table in answers.question_set.tables:
         assert served.client.end(run, table, 0, 0).status_code == 200
     served.gateway.registry.move(run, RunState.FINAL)
     served.gateway.registry.publish_results(run, attempt, summary_of(answers).to_dict())
@@ -219,7 +219,7 @@ def test_provisional_charts_are_those_of_their_attempt(shared, client, run: str)
 
 def test_a_dead_chart_worker_is_replaced(shared, client, answered: str) -> None:
     assert get(client, answered, "/4.png").status_code == 200
-    for pid in shared.gateway.pictures.painter.pids:
+    for pid in shared.gateway.charts.renderer.pids:
         os.kill(pid, signal.SIGKILL)
     assert get(client, answered, "/4.pdf").status_code == 200
 

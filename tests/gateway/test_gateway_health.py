@@ -20,11 +20,11 @@ from sqlalchemy import text
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import GatewaySection, Settings
 from kopitiam.contracts.errors import RunFailed, Unavailable
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway import readiness
+from kopitiam.gateway import observability
 from kopitiam.gateway.app import close_gateway, open_gateway
-from kopitiam.gateway.readiness import Readiness
+from kopitiam.gateway.observability import Readiness
 from kopitiam.gateway.server import listen, serving
 from kopitiam.registry import Fence, open_registry
 from waiting import PATIENCE_SECONDS
@@ -84,7 +84,7 @@ def test_a_gateway_that_cannot_write_is_not_ready_and_tells_clients_to_come_back
 
 
 def test_many_probes_at_once_are_all_answered_and_write_nothing_to_the_registry(serve, monkeypatch) -> None:
-    monkeypatch.setattr(readiness, "WRITTEN_SECONDS", 3600)
+    monkeypatch.setattr(observability, "WRITTEN_SECONDS", 3600)
     served = serve()
     client, registry = served.client, served.gateway.registry
 
@@ -100,7 +100,7 @@ def test_many_probes_at_once_are_all_answered_and_write_nothing_to_the_registry(
 
 
 def test_a_check_that_hangs_takes_one_thread_however_many_ask(serve, monkeypatch) -> None:
-    monkeypatch.setattr(readiness, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(observability, "_TIMEOUT_SECONDS", 0.3)
     served = serve()
     client, hanging, checks = served.client, threading.Event(), []
 

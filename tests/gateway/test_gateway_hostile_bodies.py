@@ -20,8 +20,8 @@ from gateway_client import GatewayClient, RawUpload, eventually, parquet_file, p
 from catalog_tables import TABLES
 from forged_footers import forged, size_of_row_groups, statistics_of
 from kopitiam.contracts.api import CSV
-from kopitiam.gateway import examiners
-from kopitiam.landing.writer import encode
+from kopitiam.gateway import examination
+from kopitiam.landing.chunks import encode
 
 MOST_MEGABYTES = 600
 LARGE_ROWS, MANY = 500_000, 24  # rows of a large body, and how many of them
@@ -203,7 +203,7 @@ def test_a_body_that_keeps_its_examiner_busy_is_given_up(serve, monkeypatch) -> 
     endless = "lambda order: [None for _ in iter(int, 1)]"
     code = f"import kopitiam.gateway.examiner as e; e.SECONDS, e.examine = 1, {endless}; e.main()"
     with monkeypatch.context() as patched:
-        patched.setattr(examiners, "COMMAND", (sys.executable, "-c", code))
+        patched.setattr(examination, "COMMAND", (sys.executable, "-c", code))
         client = serve().client
         run = client.open_run()
         response = client.put(run)
@@ -218,7 +218,7 @@ def test_an_examiner_that_is_killed_over_a_body_is_replaced(serve, monkeypatch) 
     before = set(me.children())
     deadly = "import sys, os; sys.stdin.readline(); os.kill(os.getpid(), 9)"
     with monkeypatch.context() as patched:
-        patched.setattr(examiners, "COMMAND", (sys.executable, "-c", deadly))
+        patched.setattr(examination, "COMMAND", (sys.executable, "-c", deadly))
         served = serve()
         client = served.client
         run = client.open_run()
@@ -228,7 +228,7 @@ def test_an_examiner_that_is_killed_over_a_body_is_replaced(serve, monkeypatch) 
     for _ in range(3):  # those that are left die too, and sound ones take their place
         assert client.put(run, 1).status_code in (200, 201)
     assert client.incoming() == []
-    served.gateway.intake.examiners.close()
+    served.gateway.uploads.examiners.close()
     eventually(lambda: set(me.children()) <= before)
 
 
@@ -249,14 +249,14 @@ def test_no_examiner_outlives_its_gateway_even_if_it_is_busy(serve, monkeypatch)
     me = psutil.Process()
     before = set(me.children())
     endless = "import sys, time; sys.stdin.readline(); time.sleep(600)"
-    monkeypatch.setattr(examiners, "COMMAND", (sys.executable, "-c", endless))
+    monkeypatch.setattr(examination, "COMMAND", (sys.executable, "-c", endless))
     served = serve()
     run = served.client.open_run()
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(served.client.put, run, number) for number in range(4)]
         eventually(lambda: served.client.metric("kopitiam_bodies_under_way") == 4)
         eventually(lambda: len(served.client.incoming()) == 4)
-        served.gateway.intake.examiners.close()
+        served.gateway.uploads.examiners.close()
         assert {answer.result().status_code for answer in answers} == {503}
     eventually(lambda: set(me.children()) <= before)
 

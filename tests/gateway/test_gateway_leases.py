@@ -31,9 +31,9 @@ def often(monkeypatch) -> None:
 def tidied(gateway: Gateway) -> Iterator[None]:
     """With a janitor, and with a leader that ends the runs of lost clients."""
     stopping = threading.Event()
-    fence = Fence("leader", gateway.registry.enlist("leader", "monitor-1", HOUR), "monitor-1")
-    leader = coordinator.Coordination(gateway.registry, gateway.bus, fence)
-    thread = threading.Thread(target=janitor.keep_tidy, args=(gateway, stopping))
+    fence = Fence("leader", gateway.registry.take_over("leader", "monitor-1", HOUR), "monitor-1")
+    leader = coordinator.Coordinator(gateway.registry, gateway.bus, fence)
+    thread = threading.Thread(target=janitor.run_janitor, args=(gateway, stopping))
     thread.start()
     leader.start()
     try:
@@ -119,11 +119,11 @@ def test_answers_are_kept_for_their_time_and_then_all_goes(serve, monkeypatch) -
     done, still_open = published(client, gateway), client.open_run()
     client.put(still_open)
     later(monkeypatch, 1.9)
-    janitor.tidy(gateway)
+    janitor.remove_finished(gateway)
     assert client.http.get(f"/api/v1/runs/{done}/results/1.csv").status_code == 200
 
     later(monkeypatch, 2.1)
-    janitor.tidy(gateway)
+    janitor.remove_finished(gateway)
     assert client.files_of(done) == []
     assert client.http.get(f"/api/v1/runs/{done}").status_code == 404
     assert client.http.get(f"/api/v1/runs/{done}/results/1.csv").status_code == 404

@@ -132,4 +132,4 @@ def test_a_second_gateway_on_a_port_that_is_taken_sends_nobody_away(begin, regis
     code, words = begin(listen=first.url.removeprefix("http://")).last_words()
     assert (code, "cannot listen on" in words) == (2, True), words
     assert [(node.state, node.epoch) for node in registry.nodes()] == [("alive", 1)]
-    assert registry.enlist(NAME, "asked by a test", 1) == 2, "the place was taken"
+    assert registry.take_over(NAME, "asked by a test", 1) == 2, "the place was taken"

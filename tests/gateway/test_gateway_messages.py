@@ -19,11 +19,11 @@ from kopitiam.contracts.messages import (
     ForceEnd,
     Heartbeat,
     Message,
+    NodeRecord,
     TableEnd,
 )
-from kopitiam.contracts.nodes import NodeRecord
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway import provisional
+from kopitiam.gateway import run_answers
 from kopitiam.gateway.routes import runs
 from kopitiam.pipeline.reporting import report_answers
 from kopitiam.questions.question_set import QuestionSet
@@ -108,7 +108,7 @@ def test_the_stages_show_what_each_shard_expects_and_has_processed(served: Serve
 
 
 def test_who_watches_a_run_hears_of_its_end_at_once(served: Served, monkeypatch) -> None:
-    monkeypatch.setattr(runs, "_LOOK_SECONDS", 600)
+    monkeypatch.setattr(runs, "_POLL_SECONDS", 600)
     client, gateway, run = served.client, served.gateway, served.client.open_run()
     client.seal(run)
     gateway.registry.move(run, RunState.FINAL)
@@ -192,7 +192,7 @@ def test_one_set_of_provisional_answers_can_be_had_while_it_lasts(served: Served
 
 
 def test_without_a_pipeline_provisional_answers_are_refused_for_now(served: Served, monkeypatch) -> None:
-    monkeypatch.setattr(provisional, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(run_answers, "PROVISIONAL_SECONDS", 0.1)
     run = served.client.open_run()
     response = served.client.http.get(f"/api/v1/runs/{run}/results/1.csv", params={"provisional": True})
     assert (response.status_code, response.json()["error"]) == (503, "not_ready")
@@ -206,8 +206,8 @@ def test_a_run_that_ends_while_its_answers_are_waited_for_says_so(served: Served
     def end_meanwhile(_: float) -> None:
         gateway.registry.force_end(run, "cancelled")
 
-    with pytest.raises(provisional.RunOver):
-        provisional.provisional_attempt(gateway, ended, pause=end_meanwhile)
+    with pytest.raises(run_answers.RunOver):
+        run_answers.provisional_attempt(gateway, ended, pause=end_meanwhile)
 
 
 def test_nodes_are_shown_with_the_age_of_their_last_heartbeat(served: Served) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gateway_client import GatewayClient
 
-from kopitiam.gateway.dashboard.files import STATIC, stamp
+from kopitiam.gateway.dashboard.pages import STATIC, stamp
 
 
 class Addresses(HTMLParser):

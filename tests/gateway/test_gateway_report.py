@@ -9,10 +9,10 @@ from gateways import Served
 from kopitiam.contracts.runs import RunState
 from kopitiam.landing.chunks import file_digest
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.summary import Coverage, RowCount, RunSummary
 from made_answers import MadeAnswers, small_answers
 
-SUMMARY = Summary(QuestionSet.of_catalog(), {"users": RowCount(10, 1)}, {"stores": 0}, {"1": 4}, 1.5)
+SUMMARY = RunSummary(QuestionSet.of_catalog(), {"users": RowCount(10, 1)}, {"stores": 0}, {"1": 4}, 1.5)
 REJECTED = 'table,file,line,reason,row\nusers,users.csv,7,no date <b>,"1,x"\n'
 
 
@@ -87,7 +87,7 @@ def test_answers_that_were_cleaned_up_have_no_report(shared: Served, run: str) -
 
 def test_before_the_end_there_is_a_provisional_report(shared: Served, run: str) -> None:
     folder = small_answers().write(shared.client.home.provisional(run, "p1"))
-    summary = Summary(QuestionSet.of_catalog(), {}, {}, {}, 1.5, Coverage(0, 0, None))
+    summary = RunSummary(QuestionSet.of_catalog(), {}, {}, {}, 1.5, Coverage(0, 0, None))
     (folder / "summary.json").write_text(json.dumps(summary.to_dict()))
     shared.gateway.registry.publish_provisional(run, "p1", {"processed": 0, "expected": None})
     assert "Provisional: 0 rows" in report(shared, run, provisional=True).text

@@ -13,7 +13,7 @@ from standin_pipeline import answering
 
 from kopitiam.contracts.messages import PROVISIONAL_QUEUE, Message, ProvisionalWanted
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway.answers import fresh_provisional, read_answers
+from kopitiam.gateway.run_answers import fresh_provisional, read_answers
 from kopitiam.storage.port import Key
 from made_answers import MadeAnswers, small_answers
 

@@ -16,10 +16,10 @@ from kopitiam.contracts.api import CSV
 from kopitiam.contracts.config import StorageSection
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import RunState, new_run_id
-from kopitiam.gateway.janitor import sweep, tidy
+from kopitiam.gateway.janitor import remove_finished, sweep
 from kopitiam.questions.catalog import builtin
 from kopitiam.registry import Fence
-from kopitiam.results.forms import SUMMARY_FILE, form_name
+from kopitiam.results.answer_files import SUMMARY_FILE
 from kopitiam.storage.port import Key
 from s3_server import S3Server, private_s3
 
@@ -147,11 +147,11 @@ def published(gateway: Served, run: str, scratch: Path) -> None:
     """As a pipeline would, on another machine."""
     client, at = gateway.client, gateway.gateway
     client.seal(run)
-    fence = Fence("pipeline-1", at.registry.enlist("pipeline-1", "a life", 60), "a life")
+    fence = Fence("pipeline-1", at.registry.take_over("pipeline-1", "a life", 60), "a life")
     at.registry.move(run, RunState.FINAL)
     assert at.registry.claim_final(run, fence)
     with at.storage.new_folder(KEYS.attempt(run, "a1"), scratch) as folder:
-        (folder / form_name(builtin()["1"], "csv")).write_bytes(b"transaction_id,final_amount\n" * 100_000)
+        (folder / builtin()["1"].file_name("csv")).write_bytes(b"transaction_id,final_amount\n" * 100_000)
         (folder / SUMMARY_FILE).write_text("{}")
     at.registry.publish_results(run, "a1", {}, fence)
     assert client.status(run)["state"] == RunState.DONE
@@ -189,9 +189,9 @@ def test_runs_of_other_services_in_the_same_place_are_left_alone(s3, section, pa
     stranger = new_run_id()
     gateway.storage.replace(KEYS.results(stranger) / "attempt=a" / "x", b"theirs")
     assert client.put(run, body=BODY).status_code == 201
-    gateway.registry.force_end(run, "cancelled")  # by one who did not live to tidy up
+    gateway.registry.force_end(run, "cancelled")  # as if its gateway had crashed before the cleanup
     sweep(gateway)
-    tidy(gateway)
+    remove_finished(gateway)
     assert of_run(s3, section, run) == {}
     assert len(of_run(s3, section, stranger)) == 1
 

@@ -1,1 +1,1 @@
-"""The front door: takes chunks in, makes them durable, hands answers out. Holds no state of its own."""
+"""The HTTP service: stores chunks durably and serves answers. Gateways hold no state of their own."""

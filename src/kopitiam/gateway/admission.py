@@ -1,4 +1,6 @@
-"""How much the gateway takes on at once, and whether it takes anything at all."""
+"""How much the gateway takes on at once: places for bodies and waiting threads, and the ASGI middleware that
+admits or refuses requests.
+"""
 
 import asyncio
 import contextlib
@@ -11,30 +13,30 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kopitiam.contracts.config import GatewaySection
-from kopitiam.gateway.hosts import HostCheck
-from kopitiam.gateway.pace import Pace
-from kopitiam.gateway.problems import RETRY_SECONDS, Refusal, busy
+from kopitiam.gateway.access import HostCheck
+from kopitiam.gateway.problems import RETRY_SECONDS, Refusal
+from kopitiam.gateway.rates import BodyPace
 
 MOST_MESSAGE_BYTES = 64 << 10
-_PLACE_SECONDS = 5.0  # a body waits for a place, before 429
-_LOOK_SECONDS = 0.1  # for bodies that have become slow meanwhile
-_MOST_WAITING = 8  # of the threads that all calls share
+_PLACE_SECONDS = 5.0  # a body waits this long for a place, then 429
+_POLL_SECONDS = 0.1  # while it waits, to find bodies that have become slow
+_MOST_WAITING = 8  # threads; all calls share one pool of them
 _JSON, _FORM = b"application/json", b"application/x-www-form-urlencoded"
 
 
 class Admission:
-    """Bodies under way are counted and bounded; requests under way are counted, to wait for when closing.
+    """Bounds the bodies under way, and counts requests so that closing can wait for them.
 
-    One owner has at most half of the places for bodies. A body that finds none free waits for one for a
-    while, and takes that of a body which comes too slowly.
+    One owner has at most half of the places for bodies. A body that finds no free place waits, and evicts a
+    body that comes too slowly.
     """
 
     def __init__(self, limits: GatewaySection) -> None:
         self._limits = limits
         self._of_one_owner = max(1, limits.max_bodies // 2)
-        self._under_way: dict[Pace, str] = {}  # with the owner of each
+        self._under_way: dict[BodyPace, str] = {}  # body -> owner
         self._freed = asyncio.Event()
-        self._places = threading.BoundedSemaphore(_MOST_WAITING)
+        self._waiting_places = threading.BoundedSemaphore(_MOST_WAITING)
         self.requests = 0
         self.is_closing = False
 
@@ -43,10 +45,10 @@ class Admission:
         return len(self._under_way)
 
     @asynccontextmanager
-    async def body(self, owner: str) -> AsyncIterator[Pace]:
-        """A place for a body. Raises Refusal (429) if none gets free in time."""
-        await self._free_place(owner)
-        pace = Pace(self._limits)
+    async def body(self, owner: str) -> AsyncIterator[BodyPace]:
+        """Hold a place for a body. Raises Refusal (429) if none becomes free in time."""
+        await self._wait_for_place(owner)
+        pace = BodyPace(self._limits)
         self._under_way[pace] = owner
         try:
             yield pace
@@ -55,20 +57,20 @@ class Admission:
             self._freed.set()
             self._freed = asyncio.Event()
 
-    async def _free_place(self, owner: str) -> None:
+    async def _wait_for_place(self, owner: str) -> None:
         now = asyncio.get_running_loop().time
         until = now() + _PLACE_SECONDS
-        while others := self._in_the_way(owner):
+        while others := self._blocking(owner):
             if now() >= until:
-                raise busy(f"{len(others)} chunks are under way already")
+                raise Refusal(429, "busy", f"{len(others)} chunks are under way already")
             if slow := next((pace for pace in others if pace.is_slow), None):
-                slow.give_way()
+                slow.evict()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(_POLL_SECONDS):
                     await self._freed.wait()
 
-    def _in_the_way(self, owner: str) -> list[Pace]:
-        """Bodies of which one has to end before this owner has a place; none if there is one."""
+    def _blocking(self, owner: str) -> list[BodyPace]:
+        """Return the bodies of which one has to end to make a place for this owner; empty if one is free."""
         own = [pace for pace, of in self._under_way.items() if of == owner]
         if len(own) >= self._of_one_owner:
             return own
@@ -76,18 +78,21 @@ class Admission:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """For whoever waits on a thread for something that takes its time: others need threads too."""
-        if not self._places.acquire(blocking=False):
-            raise Refusal(503, "not_ready", f"{_MOST_WAITING} others wait for such answers; try again")
+        """Hold one of few places for a call that blocks its thread for long. Raises Refusal (503)."""
+        if not self._waiting_places.acquire(blocking=False):
+            raise Refusal(
+                503, "not_ready", f"{_MOST_WAITING} calls wait for provisional answers already; try again"
+            )
         try:
             yield
         finally:
-            self._places.release()
+            self._waiting_places.release()
 
 
-class Door:
-    """Outermost: requests for other hosts and from other sites are refused. Once closing, new requests get
-    503 while those inside finish. What is posted is JSON, bounded in size and in time."""
+class AdmissionMiddleware:
+    """The outermost ASGI layer. It refuses requests for other hosts and changes from other sites. Once the
+    gateway is closing, new requests get 503 while those under way finish. Bodies of POST are JSON, bounded in
+    size and time."""
 
     def __init__(self, app: ASGIApp, admission: Admission, limits: GatewaySection) -> None:
         self._app = app
@@ -98,15 +103,15 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if trespass := self._hosts.trespass(scope):
-            return await _refuse(send, trespass.status, trespass.error, trespass.message)
+        if refusal := self._hosts.refusal(scope):
+            return await _send(send, refusal)
         if self._admission.is_closing:
-            return await _refuse(send, 503, "closing", "this gateway is shutting down; try again")
+            return await _send(send, Refusal(503, "closing", "this gateway is shutting down; try again"))
         self._admission.requests += 1
         try:
-            if scope["method"] == "POST":  # what is PUT goes to a file, and has bounds of its own
-                posted = _from_page(scope, _bounded(receive, self._limits))
-                await self._app(_as_json(scope), posted, send)
+            if scope["method"] == "POST":  # PUT streams to a file, with limits of its own
+                bounded = _require_json_from_pages(scope, _bounded(receive, self._limits))
+                await self._app(_as_json(scope), bounded, send)
             else:
                 await self._app(scope, receive, send)
         finally:
@@ -115,16 +120,17 @@ class Door:
 
 
 def _bounded(receive: Receive, limits: GatewaySection) -> Receive:
+    """Limit the size and the time of a body that is read into memory."""
     received, is_whole = 0, False
-    pace: Pace | None = None
+    pace: BodyPace | None = None
 
     async def bounded() -> Message:
         nonlocal received, is_whole, pace
-        pace = pace or Pace(limits)  # the time before the first read is the gateway's own
-        if is_whole:  # what comes now is that the caller leaves
+        pace = pace or BodyPace(limits)  # from the first read on: the time before is not the client's
+        if is_whole:  # the next message is the disconnect
             return await receive()
         try:
-            async with pace.kept():
+            async with pace.enforced():
                 message = await receive()
         except Refusal as late:
             raise HTTPException(late.status, str(late)) from None
@@ -140,17 +146,18 @@ def _bounded(receive: Receive, limits: GatewaySection) -> Receive:
 
 
 def _as_json(scope: Scope) -> Scope:
-    """Who posts by hand seldom says that it is JSON, and curl says that it is a form."""
+    """Read a body without a Content-Type, or with that of a form, as JSON: curl sends the latter."""
     if _media_type(scope) not in {b"", _FORM}:
         return scope
     headers = [(name, value) for name, value in scope.get("headers", ()) if name != b"content-type"]
     return {**scope, "headers": [*headers, (b"content-type", _JSON)]}
 
 
-def _from_page(scope: Scope, receive: Receive) -> Receive:
-    """A page of any site may send a form to a gateway on its reader's machine, but no JSON unless asked."""
-    by_page = any(name == b"origin" for name, _ in scope.get("headers", ()))
-    if not by_page or _media_type(scope) == _JSON:
+def _require_json_from_pages(scope: Scope, receive: Receive) -> Receive:
+    """Refuse the body of a web page that is not declared as JSON. Browsers let a page of any site send a form
+    to a gateway on the reader's machine, but send JSON only after a CORS preflight."""
+    is_from_page = any(name == b"origin" for name, _ in scope.get("headers", ()))
+    if not is_from_page or _media_type(scope) == _JSON:
         return receive
 
     async def refuse() -> Message:
@@ -160,14 +167,13 @@ def _from_page(scope: Scope, receive: Receive) -> Receive:
 
 
 def _media_type(scope: Scope) -> bytes:
-    named: bytes = dict(scope.get("headers", ())).get(b"content-type", b"")
-    return named.partition(b";")[0].strip().lower()
+    header: bytes = dict(scope.get("headers", ())).get(b"content-type", b"")
+    return header.partition(b";")[0].strip().lower()
 
 
-async def _refuse(send: Send, status: int, error: str, message: str) -> None:
+async def _send(send: Send, refusal: Refusal) -> None:
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    if status == 503:
+    if refusal.status == 503:
         headers.append((b"retry-after", str(RETRY_SECONDS).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    body = json.dumps({"error": error, "message": message}).encode()
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(refusal.body).encode()})

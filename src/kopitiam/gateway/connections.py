@@ -1,9 +1,9 @@
-"""Connections of the gateway: how many there may be, and how long each may take over heads and answers.
+"""Limits on connections: their number, and the time and size of request heads and responses.
 
-uvicorn bounds neither the time nor the size of the head of a request, nor the time that a client takes to
-read an answer. A connection that is over a bound is closed; other connections do not notice. The protocol
-counts connections and answers one too many with 503. With TLS the listener counts them, since the protocol
-does not hear of a connection before its handshake is over.
+uvicorn limits neither the time nor the size of the head of a request, nor the time that a client takes to
+read a response. A connection over a limit is closed; others are not affected. The protocol counts connections
+and answers one too many with 503. With TLS the listener counts them, since the protocol only sees a
+connection after its handshake.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kopitiam.contracts.config import GatewaySection
-from kopitiam.gateway.hosts import machine_of
+from kopitiam.gateway.access import machine_of
 from kopitiam.gateway.problems import RETRY_SECONDS
 
 MOST_HEAD_BYTES = 64 << 10
@@ -30,7 +30,7 @@ _PHRASES = {
 
 
 class Connections:
-    """How many there are. One machine has at most half of them, unless it is a proxy."""
+    """Counts open connections. One machine may have at most half of them, unless it is a proxy."""
 
     def __init__(self, limits: GatewaySection) -> None:
         self._most = limits.max_connections
@@ -39,7 +39,7 @@ class Connections:
         self._by_machine: Counter[str] = Counter()
 
     def add(self, machine: str) -> bool:
-        """False if there is no place for it."""
+        """Count a connection; False if it is one too many."""
         is_over = self._by_machine.total() >= self._most
         if is_over or (self._by_machine[machine] >= self._most_of_one and not self._is_proxy(machine)):
             return False
@@ -60,8 +60,8 @@ class Connections:
 
 
 class Listener(socket.socket):
-    """The port of a gateway. It counts connections from the moment they are accepted, once it has
-    `connections` to count them with; one too many is closed without a word."""
+    """The listening socket of a gateway. If `connections` is set it counts connections as they are accepted,
+    and closes one too many without a response."""
 
     connections: Connections | None = None
 
@@ -72,14 +72,14 @@ class Listener(socket.socket):
         machine = machine_of(address[0])
         if not self.connections.add(machine):
             accepted.close()
-            raise ConnectionAbortedError  # the event loop goes on with the next one
+            raise ConnectionAbortedError  # the event loop accepts the next one
         counted = _CountedSocket(self.family, self.type, self.proto, fileno=accepted.detach())
         counted.uncount = weakref.finalize(counted, self.connections.remove, machine)
         return counted, address
 
 
 class _CountedSocket(socket.socket):
-    uncount: Callable[[], object]  # counts once, however often it is called
+    uncount: Callable[[], object]  # idempotent
 
     def close(self) -> None:
         super().close()
@@ -87,14 +87,13 @@ class _CountedSocket(socket.socket):
 
 
 def bounded_protocol(limits: GatewaySection, connections: Connections | None) -> type[asyncio.Protocol]:
-    """The protocol of every connection of one gateway, for uvicorn. `connections` counts them; None if the
-    listener does."""
+    """Return the protocol class for uvicorn. `connections` counts them; None if the listener does."""
 
-    class Bound(_BoundedProtocol):
+    class Bounded(_BoundedProtocol):
         def __init__(self, *parts: Any, **named: Any) -> None:
             super().__init__(limits, connections, *parts, **named)
 
-    return Bound
+    return Bounded
 
 
 class _BoundedProtocol(HttpToolsProtocol):
@@ -104,7 +103,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().__init__(*parts, **named)
         self._limits = limits
         self._counted = connections
-        self._machine: str | None = None  # once the connection is counted
+        self._machine: str | None = None  # set once the connection is counted
         self._head_bytes = 0
         self._has_head_begun = False
         self._head_timer: asyncio.TimerHandle | None = None
@@ -157,7 +156,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _keep_alive(self) -> None:
-        """uvicorn ends the wait for the next request at any byte, also at one that begins no request."""
+        """Restart the keep-alive timer. uvicorn stops it at any byte, even if that begins no request."""
         is_waiting = self._head_timer or self._rest_timer or self.timeout_keep_alive_task
         is_answering = self.cycle is None or not self.cycle.response_complete
         if not (is_waiting or is_answering or self.transport.is_closing()):
@@ -166,8 +165,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             )
 
     def on_response_complete(self) -> None:
-        """The rest of the body of a refused request is read and dropped for a while: a client that is still
-        sending would not see the answer if the connection were closed at once."""
+        """Read and drop the rest of the body of a refused request for a while: a client that is still sending
+        would not see the response if the connection were closed at once."""
         super().on_response_complete()
         if self.cycle.more_body and self.cycle.response_complete and not self.transport.is_closing():
             self._rest_timer = self._after(self._limits.head_seconds, self.transport.close)
@@ -187,7 +186,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._await_head()  # of a request after the one that is being answered
+            self._await_head()  # of the next request; this one is being answered
         elif self._has_head_begun:
             self._close_with(408, "idle", f"no whole request within {self._limits.head_seconds:g} s")
         elif not self.transport.is_closing():

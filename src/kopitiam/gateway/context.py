@@ -1,4 +1,4 @@
-"""What every call of one gateway works with, and the run that a call is about."""
+"""What the calls of a gateway share, and their FastAPI dependencies: caller, run, table."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Path, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from kopitiam.bus.outbox import Outbox
@@ -19,88 +20,87 @@ from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.layout import Home
 from kopitiam.contracts.runs import Run, RunState
 from kopitiam.contracts.tables import Table
-from kopitiam.gateway.access import ANYBODY, Access, Caller
+from kopitiam.gateway.access import ANYBODY, Access, Caller, machine_of
 from kopitiam.gateway.admission import Admission
-from kopitiam.gateway.endings import Endings
-from kopitiam.gateway.heartbeats import Heartbeats
-from kopitiam.gateway.hosts import machine_of
-from kopitiam.gateway.intake import Intake
-from kopitiam.gateway.metrics import Metrics
-from kopitiam.gateway.pictures import Pictures
+from kopitiam.gateway.answer_caches import ChartCache, VerifiedFiles
+from kopitiam.gateway.chunk_uploads import ChunkUploads
+from kopitiam.gateway.listeners import Heartbeats, RunEndWaiters
+from kopitiam.gateway.observability import Metrics, Readiness
 from kopitiam.gateway.problems import Refusal
-from kopitiam.gateway.rates import Rates
-from kopitiam.gateway.readiness import Readiness
-from kopitiam.gateway.sound_answers import SoundAnswers
+from kopitiam.gateway.rates import RateLimit
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.registry.port import RegistryPort
 from kopitiam.storage.port import StoragePort
 from kopitiam.system.health import Health
 
-_RENEW_BELOW = 0.8  # of a lease: no write for every single call
-_MOST_RENEWALS = 10_000  # runs; one that is forgotten is renewed once more
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
+
+_RENEW_BELOW = 0.8  # of the lease: not every call writes to the registry
+_MOST_RENEWALS = 10_000  # runs kept; a dropped one is renewed once more than needed
 
 
-class Renewals:
-    """When this gateway last renewed the lease of each run, by a clock that nobody can set. The registry
-    says when a lease runs out: its clock is not this machine's."""
+class LeaseRenewals:
+    """When this gateway last renewed the lease of each run, by the monotonic clock. When a lease expires is
+    for the registry's clock to say."""
 
-    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
-        self._steady = steady
-        self._renewed: dict[str, float] = {}  # the one renewed longest ago comes first
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._renewed: dict[str, float] = {}  # oldest first
 
     def is_due(self, run: str, after_seconds: float) -> bool:
-        return self._steady() - self._renewed.get(run, -math.inf) >= after_seconds
+        return self._now() - self._renewed.get(run, -math.inf) >= after_seconds
 
-    def note(self, run: str) -> None:
+    def record(self, run: str) -> None:
         self._renewed.pop(run, None)
-        self._renewed[run] = self._steady()
+        self._renewed[run] = self._now()
         while len(self._renewed) > _MOST_RENEWALS:
             self._renewed.pop(next(iter(self._renewed)), None)
 
 
 @dataclass
 class Gateway:
+    """An open gateway: its settings, ports, limits and caches. It holds no state that a client depends on."""
+
     settings: Settings
     home: Home
-    incoming: FilePath  # bodies that this life of the gateway has not accepted yet
+    incoming: FilePath  # bodies that are not accepted yet; each epoch of a gateway has its own folder
     storage: StoragePort
-    registry: RegistryPort
+    registry: "Registry"
     bus: BusPort
-    intake: Intake
+    uploads: ChunkUploads
     access: Access
     admission: Admission
-    rates: Rates
-    failures: Rates  # of callers with wrong tokens, by address
+    request_rate: RateLimit
+    failure_rate: RateLimit  # wrong tokens, by address
     metrics: Metrics
     readiness: Readiness
     heartbeats: Heartbeats
-    endings: Endings
-    health: Health  # of the work in the same process; a gateway of a fleet has none beside it
+    run_ends: RunEndWaiters
+    health: Health  # of the pipeline in the same process; always good in a fleet
     outbox: Outbox[str, Callable[[], None]]
-    sound_answers: SoundAnswers
-    pictures: Pictures
-    renewals: Renewals = field(default_factory=Renewals)
+    verified_files: VerifiedFiles
+    charts: ChartCache
+    renewals: LeaseRenewals = field(default_factory=LeaseRenewals)
 
-    def renewed(self, run: Run) -> Run:
-        """Any call shows that the client lives."""
+    def renew_lease(self, run: Run) -> None:
+        """Renew the lease of an open run if it is due. Every call shows that the client is alive."""
         lease = self.settings.gateway.lease_seconds
         if run.state is RunState.OPEN and self.renewals.is_due(run.run, (1 - _RENEW_BELOW) * lease):
-            with contextlib.suppress(RunOver):  # it may end at this very moment
+            with contextlib.suppress(RunOver):  # it may have ended just now
                 self.registry.renew_lease(run.run, lease)
-                self.renewals.note(run.run)
-        return run
+                self.renewals.record(run.run)
 
     @contextlib.asynccontextmanager
-    async def keeping(self, run: Run) -> AsyncIterator[None]:
-        """Keeps the lease while a body comes in and is checked, however slowly."""
+    async def keeping_lease(self, run: Run) -> AsyncIterator[None]:
+        """Renew the lease of the run inside the block: a body may take long to arrive and to be checked."""
 
         async def renew() -> None:
             while True:
                 await asyncio.sleep(self.settings.gateway.lease_seconds / 3)
-                with contextlib.suppress(KopitiamError):  # the chunk itself will meet it, and say so
-                    found = await run_in_threadpool(self.registry.get_run, run.run)
-                    await run_in_threadpool(self.renewed, found)
+                with contextlib.suppress(KopitiamError):  # storing the chunk will raise it again
+                    current = await run_in_threadpool(self.registry.get_run, run.run)
+                    await run_in_threadpool(self.renew_lease, current)
 
         renewing = asyncio.create_task(renew())
         try:
@@ -114,44 +114,50 @@ def _gateway(request: Request) -> Gateway:
 
 
 GatewayDep = Annotated[Gateway, Depends(_gateway)]
+bearer_token = HTTPBearer(
+    auto_error=False,
+    description="A token of `gateway.tokens`, or the admin token. A gateway without tokens needs none.",
+)
+TokenDep = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_token)]
 
 
 def _address(request: Request) -> str:
     return machine_of(request.client.host) if request.client else ""
 
 
-async def identify(request: Request, gateway: GatewayDep) -> Caller:
-    """The caller. Raises Refusal: 401 without a valid token, 429 for an address that guesses tokens too fast.
+async def identify(request: Request, gateway: GatewayDep, token: TokenDep) -> Caller:
+    """Return the caller. Raises Refusal: 401 without a valid token, 429 for an address that guesses tokens.
 
-    While an address guesses too fast its right tokens are refused too: otherwise guessing could go on. A web
+    While an address guesses too fast its right tokens are refused too, otherwise guessing could go on. A web
     page can make a browser call without a token, but not with a wrong one, so only wrong tokens count here.
     """
     address = _address(request)
-    is_guess = "authorization" in request.headers and gateway.settings.gateway.needs_token
-    if is_guess:
-        gateway.failures.require(address)
+    has_credentials = "authorization" in request.headers and gateway.settings.gateway.needs_token
+    if has_credentials:
+        gateway.failure_rate.check(address)
     try:
-        return gateway.access.caller(request)
+        return gateway.access.caller(token.credentials if token else None)
     except Refusal:
-        (gateway.failures if is_guess else gateway.rates).admit(address)
+        (gateway.failure_rate if has_credentials else gateway.request_rate).count(address)
         raise
 
 
-KnownDep = Annotated[Caller, Depends(identify)]
+IdentifiedDep = Annotated[Caller, Depends(identify)]
 
 
-async def _account(request: Request, known: KnownDep) -> str:
-    """On whose account a call goes: the token's owner; where nobody needs a token, the machine."""
-    return _address(request) if known.owner == ANYBODY else known.owner
+async def _account(request: Request, caller: IdentifiedDep) -> str:
+    """Return the name under which limits count a call: the token's owner, or the machine if there are no
+    tokens."""
+    return _address(request) if caller.owner == ANYBODY else caller.owner
 
 
 AccountDep = Annotated[str, Depends(_account)]
 
 
-async def _caller(gateway: GatewayDep, known: KnownDep, account: AccountDep) -> Caller:
-    """Not faster than allowed."""
-    gateway.rates.admit(account)
-    return known
+async def _caller(gateway: GatewayDep, caller: IdentifiedDep, account: AccountDep) -> Caller:
+    """Return the caller after counting the call against its rate limit."""
+    gateway.request_rate.count(account)
+    return caller
 
 
 CallerDep = Annotated[Caller, Depends(_caller)]
@@ -160,13 +166,14 @@ CallerDep = Annotated[Caller, Depends(_caller)]
 async def _run(
     run: Annotated[str, Path(pattern="^[a-z0-9]{16,32}$")], gateway: GatewayDep, caller: CallerDep
 ) -> Run:
-    """A run of somebody else is as good as none."""
+    """Return the run of the path. For other callers than its owner it does not exist."""
 
     def find() -> Run:
-        found = gateway.registry.get_run(run)
-        if not caller.may_see(found.owner):
+        record = gateway.registry.get_run(run)
+        if not caller.may_see(record.owner):
             raise RunNotFound(f"no run {run}")
-        return gateway.renewed(found)
+        gateway.renew_lease(record)
+        return record
 
     return await run_in_threadpool(find)
 
@@ -175,7 +182,7 @@ RunDep = Annotated[Run, Depends(_run)]
 
 
 async def _table(run: RunDep, table: Annotated[str, Path(json_schema_extra={"enum": list(LAYOUT)})]) -> Table:
-    """The table in the normal form that this run wants."""
+    """Return the table of the path, with the columns that the questions of the run need."""
     tables = QuestionSet.from_dict(run.questions).tables
     if table not in tables:
         raise Refusal(404, "not_found", f"table {table[:40]!r}: this run wants {', '.join(tables)}")

@@ -1,9 +1,11 @@
-"""Whether a body is sound, checked to the last value. Runs in a process of its own: see `examiners`.
+"""Checks the body of a chunk to the last value, in a process with bounded memory and time.
 
-A malformed Parquet file may crash Arrow, and a small one may unfold to gigabytes.
+A malformed Parquet file may crash Arrow, and a small one may unfold to gigabytes. `Examiners` are the
+processes, `examiner` is their main module. Which Parquet files are accepted is in `parquet_format`.
 """
 
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -20,21 +22,22 @@ from kopitiam.contracts.money import DIGITS
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Column, Kind, Table
 from kopitiam.gateway.parquet_footer import Unsound, read_footer
 from kopitiam.gateway.parquet_format import Spread, check_footer, check_format, check_statistics
-from kopitiam.gateway.troubles import storage_trouble
+from kopitiam.gateway.problems import storage_trouble
 from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.cells import is_text_too_long
 from kopitiam.intake.normal_form import NormalForm
-from kopitiam.landing.rejected import Quarantine
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
+from kopitiam.landing.rejected import RejectedWriter
 from kopitiam.questions.layout import LAYOUT
+from kopitiam.system.worker_processes import Deadly, WorkerProcesses
 
 _BATCH_ROWS = 65_536
-_MOST_UNFOLDING = 8  # a sound chunk is at most this many times larger in memory than the largest body
-_SECOND = 1_000_000
+_MOST_UNFOLDING = 8  # a chunk in memory is at most this many times the largest body
+_SECOND = 1_000_000  # in microseconds
 _DAY = 86_400 * _SECOND
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _DAY_AFTER = date.min.toordinal() - _EPOCH, date.max.toordinal() + 1 - _EPOCH
-_RANGES = {  # at rest, the end excluded; the same as for CSV
+_RANGES = {  # as stored, the end excluded; the same as for CSV
     Kind.ID: (0, 10 ** (DIGITS - 1)),
     Kind.COUNT: (1 - 10 ** (DIGITS - 1), 10 ** (DIGITS - 1)),
     Kind.MONEY: (1 - 10**DIGITS, 10**DIGITS),
@@ -45,18 +48,18 @@ _RANGES = {  # at rest, the end excluded; the same as for CSV
 
 @dataclass(frozen=True)
 class Order:
-    """What to examine: paths are the gateway's own, never a client's."""
+    """A body to examine. Paths are the gateway's own, never a client's."""
 
     body: str
     media_type: str
     table: str
     columns: list[str]  # of its normal form
-    parquet: str  # where to write the normal form of a CSV body
-    rejected: str  # and the rows that were set aside
+    parquet: str  # where the normal form of a CSV body is written
+    rejected: str  # where its rejected rows are written
     max_bytes: int
     max_rows: int
-    file: str = ""  # that a CSV body was cut from, as its client says
-    line: int | None = None  # on which the first row stands there
+    file: str = ""  # of CSV: the file that it was cut from, as the client says
+    line: int | None = None  # and the line of its first row there
 
     @property
     def form(self) -> Table:
@@ -65,16 +68,19 @@ class Order:
 
 @dataclass(frozen=True)
 class Finding:
+    """Row counts of a sound body, or why it is refused or must be sent again."""
+
     rows: int = 0
     rejected: int = 0
     refusal: str | None = None
-    trouble: str | None = None  # not the body's fault: it may be sent again
+    trouble: str | None = None  # of the gateway's storage: the body may be sent again
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def examine(order: Order) -> Finding:
+    """Check a Parquet body, or convert a CSV body to Parquet. Raises MemoryError only."""
     try:
         if order.media_type == CSV:
             return _normalize(order)
@@ -82,7 +88,7 @@ def examine(order: Order) -> Finding:
     except (Unsound, InputError) as refusal:
         return Finding(refusal=str(refusal).replace(order.body, f"chunk of {order.table}"))
     except MemoryError:
-        raise  # ends the process: only a fresh one can tell whether it was the body
+        raise  # ends the process; a fresh one tries again
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Arrow
             return Finding(trouble=storage_trouble(error))
@@ -90,26 +96,25 @@ def examine(order: Order) -> Finding:
 
 
 def _normalize(order: Order) -> Finding:
-    """A CSV body becomes the Parquet file that a client would have sent."""
+    """Convert a CSV body to the Parquet file that a client would have sent."""
     body, table = Path(order.body), order.form
     form = NormalForm(table, read_header(body), order.file or f"chunk of {table.name}")
     parts, count = [table.schema.empty_table()], 0
-    most = order.max_rows
-    with Quarantine(Path(order.rejected)) as quarantine:
-        for block in _as_in_its_file(read_blocks(body), order.line):
+    with RejectedWriter(Path(order.rejected)) as quarantine:
+        for block in _with_file_lines(read_blocks(body), order.line):
             normalized = form.normalize(block)
             for rejected in normalized.rejected:
                 quarantine.add(table.name, rejected)
             parts.append(normalized.rows)
             count += normalized.rows.num_rows
-            if count + quarantine.counts.total() > most:
-                raise Unsound(f"more than {most:,} rows; at most so many are taken in one chunk")
+            if count + quarantine.counts.total() > order.max_rows:
+                raise Unsound(f"more than {order.max_rows:,} rows; at most so many are taken in one chunk")
         Path(order.parquet).write_bytes(encode(table, pa.concat_tables(parts)))
         return Finding(count, quarantine.counts.total())
 
 
-def _as_in_its_file(blocks: Iterator[Block], line: int | None) -> Iterator[Block]:
-    """With lines counted from `line` on, where that is known."""
+def _with_file_lines(blocks: Iterator[Block], line: int | None) -> Iterator[Block]:
+    """Number the lines as in the client's file: from `line` on, if it is known."""
     first = next(blocks, None)
     if first is None:
         return
@@ -119,6 +124,7 @@ def _as_in_its_file(blocks: Iterator[Block], line: int | None) -> Iterator[Block
 
 
 def _check_parquet(path: Path, table: Table, order: Order) -> int:
+    """Check a Parquet body and return its row count. Raises Unsound, or an error of Arrow."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         metadata = file.metadata
         if metadata.num_rows > order.max_rows:
@@ -151,7 +157,7 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
 
 
 def _check_values(column: Column, values: pa.Array) -> Spread:
-    """Check every value of a column. Returns their spread as Parquet stores them; raises Unsound."""
+    """Check every value of a column and return their spread, as Parquet stores them. Raises Unsound."""
     if values.null_count and not column.is_optional:
         raise Unsound(f"{column.name} has empty values")
     if column.kind is Kind.TEXT:
@@ -179,3 +185,24 @@ def _check_texts(column: Column, texts: pa.Array) -> Spread:
         most = f"{MAX_TEXT_CHARACTERS:,} characters"
         raise Unsound(f"{column.name} has texts of more than {most}")
     return Spread(texts.null_count, spread["min"], spread["max"])
+
+
+COMMAND = (sys.executable, "-m", "kopitiam.gateway.examiner")
+_DEADLY = Finding(refusal="it crashes the reader, or takes it more memory or time than a chunk may")
+
+
+class Examiners:
+    """Examiner processes, each with bounded memory and time. A body over which two of them die is refused."""
+
+    def __init__(self, count: int) -> None:
+        self._workers = WorkerProcesses(lambda: COMMAND, count, is_eager=True)
+
+    def examine(self, order: Order) -> Finding:
+        """Examine a body; waits while all examiners are busy."""
+        try:
+            return Finding(**self._workers.ask(asdict(order)))
+        except Deadly:
+            return _DEADLY
+
+    def close(self) -> None:
+        self._workers.close()

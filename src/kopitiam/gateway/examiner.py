@@ -1,4 +1,6 @@
-"""One examiner process: orders come as JSON lines on standard input, findings go out the same way."""
+"""The main module of an examiner process: orders come as JSON lines on standard input, findings go to
+standard output. The environment is set before Arrow is loaded, so this cannot be part of `examination`.
+"""
 
 import os
 import resource
@@ -6,9 +8,9 @@ import resource
 from kopitiam.system.worker_processes import Message, serve_orders
 
 MEMORY_BYTES = 512 << 20
-SECONDS = 30  # for one body
+SECONDS = 30  # per body
 
-os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # reserves no address space ahead
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # other pools reserve address space, which is bounded
 
 from kopitiam.gateway.examination import Order, examine  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""What nobody else tidies: what ended runs left behind, answers past their time, files without a run."""
+"""The janitor of a gateway: removes leftovers of ended runs, expired answers, and files of unknown runs."""
 
 import logging
 import math
@@ -15,23 +15,23 @@ from kopitiam.landing.tidying import remove_material, remove_run, runs_at_rest
 _ROUND_SECONDS = 2.0
 _SECONDS_PER_HOUR = 3600
 _SWEEP_SECONDS = 600.0
-_SETTLING_SECONDS = 5.0  # whoever ended a run tidies up by itself, as a rule
+_SETTLING_SECONDS = 5.0  # the node that ends a run normally removes its files
 _log = logging.getLogger(__name__)
 
 
-def tidy(gateway: Gateway) -> None:
-    """What the end of a run left behind, and answers that were kept long enough."""
+def remove_finished(gateway: Gateway) -> None:
+    """Remove leftovers of runs that are over, and runs whose answers were kept for `keep_results_hours`."""
     now = gateway.registry.now()
     for run in gateway.registry.finished_before(now - _SETTLING_SECONDS, with_chunks=True):
-        clear_away(gateway, run)
+        _remove_leftovers(gateway, run)
     kept = gateway.settings.gateway.keep_results_hours * _SECONDS_PER_HOUR
     for run in gateway.registry.finished_before(now - kept):
         remove_run(gateway.storage, run.run)
         gateway.registry.forget_run(run.run)
 
 
-def clear_away(gateway: Gateway, run: Run) -> None:
-    """What led to the end of a run, where whoever ended it did not live to do it."""
+def _remove_leftovers(gateway: Gateway, run: Run) -> None:
+    """Finish the cleanup of a run that is over, in case the node that ended it crashed."""
     if run.state is RunState.ENDED:
         remove_run(gateway.storage, run.run)
     else:
@@ -42,8 +42,8 @@ def clear_away(gateway: Gateway, run: Run) -> None:
 
 
 def sweep(gateway: Gateway) -> None:
-    """Files that a life cut short left behind: of runs that are over or forgotten. Those of a run that the
-    registry does not know wait: it may be the registry that is wrong."""
+    """Remove files that a crash left in storage, of runs that are over. Files of unknown runs stay for
+    `orphan_hours`: the registry may be the wrong one."""
     premises(gateway).recognize(gateway.registry)
     unknown = []
     for name in filter(is_run_id, runs_at_rest(gateway.storage)):
@@ -53,23 +53,24 @@ def sweep(gateway: Gateway) -> None:
             unknown.append(name)
             continue
         if run.state.is_over:
-            clear_away(gateway, run)
+            _remove_leftovers(gateway, run)
     _remove_orphans(gateway, unknown)
 
 
 def _remove_orphans(gateway: Gateway, unknown: list[str]) -> None:
-    """In storage that others may use too, a run that is not known here may be theirs."""
-    waited = gateway.registry.wait_longer(unknown, 2 * _sweep_seconds(gateway))
+    """Remove runs that have been unknown for `orphan_hours`. In shared storage they may belong to another
+    registry, so there they are only logged."""
+    waited = gateway.registry.record_orphans(unknown, 2 * _sweep_seconds(gateway))
     hours = gateway.settings.gateway.orphan_hours
     for name, seconds in waited.items():
-        told = {"run": name}
+        fields = {"run": name}
         if gateway.storage.is_shared:
-            _log.info("run %s is in storage, and the registry does not know it", name, extra=told)
+            _log.info("run %s is in storage, and the registry does not know it", name, extra=fields)
         elif seconds >= hours * _SECONDS_PER_HOUR:
-            _log.warning("run %s: the registry has not known it for %g h; removed", name, hours, extra=told)
+            _log.warning("run %s: the registry has not known it for %g h; removed", name, hours, extra=fields)
             remove_run(gateway.storage, name)
         elif not seconds:
-            _log.warning("run %s: the registry does not know it; removed in %g h", name, hours, extra=told)
+            _log.warning("run %s: the registry does not know it; removed in %g h", name, hours, extra=fields)
 
 
 def premises(gateway: Gateway) -> Premises:
@@ -81,17 +82,18 @@ def _sweep_seconds(gateway: Gateway) -> float:
     return min(_SWEEP_SECONDS, max(grace / 4, _ROUND_SECONDS))
 
 
-def keep_tidy(gateway: Gateway, stopping: threading.Event) -> None:
-    swept, told = -math.inf, ""
+def run_janitor(gateway: Gateway, stopping: threading.Event) -> None:
+    """Clean up every two seconds, and sweep every ten minutes, until `stopping` is set. Errors are logged."""
+    swept, logged = -math.inf, ""
     while not stopping.wait(_ROUND_SECONDS if swept > 0 else 0):
         try:
             if time.monotonic() - swept >= _sweep_seconds(gateway):
                 sweep(gateway)
                 swept = time.monotonic()
-            tidy(gateway)
-            told = ""
+            remove_finished(gateway)
+            logged = ""
         except (KopitiamError, OSError) as error:
-            if str(error) != told:  # once, though it may last
-                _log.error("nothing is tidied up: %s", error)
-            told = str(error)
+            if str(error) != logged:  # once, though it may last
+                _log.error("the janitor cannot clean up: %s", error)
+            logged = str(error)
             stopping.wait(_ROUND_SECONDS)

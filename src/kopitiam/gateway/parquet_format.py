@@ -123,30 +123,28 @@ def _bound(raw: bytes, kind: Kind) -> Bound | None:
 
 
 def _check_columns(file: pq.ParquetFile, table: Table) -> None:
-    """In any order; optional columns may stand for required ones, since their values are checked."""
+    """Check the columns, in any order. An optional column may stand for a required one: its values are
+    checked."""
     spelled = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
     unlike = Unsound(f"not the normal form of {table.name}; want the columns {spelled}")
     schema = file.metadata.schema
-    found = [schema.column(index) for index in range(len(schema))]
+    stored = [schema.column(index) for index in range(len(schema))]
     columns = {column.name: column for column in table.columns}
-    if sorted(column.path for column in found) != sorted(columns):
+    if sorted(column.path for column in stored) != sorted(columns):
         raise unlike
     if {field.name: field.type for field in file.schema_arrow} != dict(
         zip(table.schema.names, table.schema.types, strict=True)
     ):
         raise unlike
-    for each in found:
-        if (
-            each.max_repetition_level
-            or each.max_definition_level > 1
-            or not _has_type(each, columns[each.path])
-        ):
+    for column in stored:
+        is_nested = column.max_repetition_level or column.max_definition_level > 1
+        if is_nested or not _has_type(column, columns[column.path]):
             raise unlike
 
 
-def _has_type(found: pq.ColumnSchema, column: Column) -> bool:
+def _has_type(stored: pq.ColumnSchema, column: Column) -> bool:
     physical, logical = _TYPES[column.kind]
-    return found.physical_type == physical and logical.fullmatch(str(found.logical_type)) is not None
+    return stored.physical_type == physical and logical.fullmatch(str(stored.logical_type)) is not None
 
 
 def _check_calendar(metadata: Mapping[bytes, bytes]) -> None:

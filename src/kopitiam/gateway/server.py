@@ -1,4 +1,4 @@
-"""The gateway on its port: how it starts, in the foreground or beside other work, and how it closes."""
+"""The HTTP server of a gateway: listening, serving on a thread, and closing gracefully."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ from kopitiam.gateway.app import build_app
 from kopitiam.gateway.connections import Connections, Listener, bounded_protocol
 from kopitiam.gateway.context import Gateway
 
-CLOSING_SECONDS = 5.0  # for requests under way; the node has ten in all
-_LOOK_SECONDS = 0.05
+CLOSING_SECONDS = 5.0  # for requests under way; the node has ten seconds in all
+_POLL_SECONDS = 0.05
 _CONNECT_SECONDS = 5.0
 _FILES_PER_CONNECTION = 4
 
 
 class GatewayServer(uvicorn.Server):
-    """Closing: requests inside finish, new ones are told to try again, then the port goes."""
+    """A uvicorn server that closes gracefully: requests under way finish, new ones get 503, then it ends."""
 
     def __init__(self, gateway: Gateway) -> None:
         settings = gateway.settings.gateway
@@ -40,10 +40,10 @@ class GatewayServer(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 http=bounded_protocol(settings, None if settings.tls_cert else self._connections),
-                loop="asyncio",  # whose listener can count; uvloop accepts connections by itself
+                loop="asyncio",  # uvloop would bypass `Listener.accept`
                 ws="none",
-                limit_concurrency=None,  # the protocol bounds connections, or the listener
-                proxy_headers=bool(settings.proxies),  # uvicorn would believe every process of this machine
+                limit_concurrency=None,  # the protocol or the listener bounds connections
+                proxy_headers=bool(settings.proxies),  # by default uvicorn trusts all of this machine
                 forwarded_allow_ips=list(settings.proxies),
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
@@ -63,8 +63,8 @@ class GatewayServer(uvicorn.Server):
         await super().startup(sockets)
 
     def _bound_handshakes(self, loop: asyncio.AbstractEventLoop, sockets: list[socket.socket]) -> None:
-        """A connection has as long for its handshake as for a head, and counts meanwhile. uvicorn has no
-        setting for the time: it calls `create_server` of its loop, which is this server's own."""
+        """Limit the time of TLS handshakes to `head_seconds`, and count connections meanwhile. uvicorn has no
+        setting for the time, but calls `create_server` of the loop, which only this server uses."""
         seconds = self._gateway.settings.gateway.head_seconds
         loop.create_server = functools.partial(  # type: ignore[method-assign]
             loop.create_server, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds
@@ -75,12 +75,13 @@ class GatewayServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.admission.is_closing:
-            self.force_exit = True  # a second signal: at once
+            self.force_exit = True  # the second signal
             return super().handle_exit(sig, frame)
         self.close()
         return None
 
     def close(self) -> None:
+        """Begin to close; safe on any thread."""
         self._gateway.admission.is_closing = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -91,14 +92,14 @@ class GatewayServer(uvicorn.Server):
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
                 while self._gateway.admission.requests and not self.should_exit:
-                    await asyncio.sleep(_LOOK_SECONDS)
+                    await asyncio.sleep(_POLL_SECONDS)
         self.should_exit = True
 
 
 def listen(settings: GatewaySection) -> Listener:
-    """The port, held but not served yet; whatever of the settings cannot be is found here."""
+    """Bind the port without serving it yet. Raises ConfigError if the settings cannot work."""
     settings.require_guarded()
     _check_certificate(settings)
     host, port = settings.address
@@ -114,6 +115,7 @@ def listen(settings: GatewaySection) -> Listener:
 
 
 def address(gateway: Gateway, bound: socket.socket) -> str:
+    """Return the URL of a bound gateway."""
     host, port = bound.getsockname()[:2]
     scheme = "https" if gateway.settings.gateway.tls_cert else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -127,19 +129,20 @@ def serving(
     on_ended: Callable[[], None] = lambda: None,
     pulse: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None,
 ) -> Iterator[str]:
-    """The gateway beside other work of this process; gives its address once it answers.
+    """Serve the gateway on a thread inside the block; gives its address once it answers.
 
-    `on_ended` is called if the server ends while the block lasts. `pulse` is given what to ask the server
-    with: it returns when the event loop has taken a turn and the port a connection.
+    `on_ended` is called if the server ends inside the block. `pulse` gets a probe of the server that
+    returns when the event loop has run a task and the port has accepted a connection. Raises RunFailed if the
+    server does not start.
     """
     bound = port or listen(gateway.settings.gateway)
-    server, is_leaving = GatewayServer(gateway), threading.Event()
+    server, is_closing = GatewayServer(gateway), threading.Event()
 
     def serve() -> None:
         try:
             server.run([bound])
         finally:
-            if not is_leaving.is_set():
+            if not is_closing.is_set():
                 on_ended()
 
     thread = threading.Thread(target=serve, name="gateway", daemon=True)
@@ -149,18 +152,18 @@ def serving(
             thread.join(0.01)
             if not thread.is_alive():
                 raise RunFailed("the gateway did not start")
-        asking = functools.partial(_ask, server, bound)
-        with pulse(asking) if pulse else contextlib.nullcontext():
+        probe = functools.partial(_probe, server, bound)
+        with pulse(probe) if pulse else contextlib.nullcontext():
             yield address(gateway, bound)
     finally:
-        is_leaving.set()
+        is_closing.set()
         server.close()
         thread.join()
         bound.close()
 
 
-def _ask(server: GatewayServer, bound: socket.socket) -> None:
-    """Raises, or does not return, where the server serves nobody."""
+def _probe(server: GatewayServer, bound: socket.socket) -> None:
+    """Return if the server serves; raise or block if it does not."""
     loop = server.loop
     if loop is None or server.should_exit:
         raise RunFailed("the gateway's server has ended")
@@ -170,7 +173,7 @@ def _ask(server: GatewayServer, bound: socket.socket) -> None:
 
 
 def _allow_open_files(count: int) -> None:
-    """As far as the system lets this process; many allow 1,024 unless asked for more."""
+    """Raise the soft limit of open files, often 1,024, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -178,7 +181,7 @@ def _allow_open_files(count: int) -> None:
 
 
 def _check_certificate(settings: GatewaySection) -> None:
-    """The server would find out on a thread of its own, and tell nobody."""
+    """Raise ConfigError if the certificate cannot be loaded. uvicorn would fail later, on its thread."""
     if not settings.tls_cert:
         return
     for key in ("tls_cert", "tls_key"):
@@ -192,7 +195,7 @@ def _check_certificate(settings: GatewaySection) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             settings.tls_cert,
             settings.tls_key,
-            password=lambda: "",  # or OpenSSL asks the terminal for it
+            password=lambda: "",  # else OpenSSL asks on the terminal
         )
     except (ssl.SSLError, OSError) as error:
         reason = getattr(error, "reason", None) or error

@@ -1,45 +1,49 @@
-"""A run as the world sees it."""
+"""The status of a run, as the API shows it: tables, stages, counts and error."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
 from kopitiam.contracts.errors import RunFailed
-from kopitiam.contracts.public_text import without_paths
-from kopitiam.contracts.stages import RowFlow, Volume, total_by_shard
+from kopitiam.contracts.progress import RowFlow, Volume, total_by_shard
+from kopitiam.gateway.problems import without_paths
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.registry.port import RegistryPort, RunAccount
+from kopitiam.registry.records import RunAccount
+
+if TYPE_CHECKING:
+    from kopitiam.registry.registry import Registry
 
 
-def run_status(registry: RegistryPort, run: str) -> RunStatus:
-    account = registry.account(run)
-    found = account.figures.run
+def run_status(registry: "Registry", run: str) -> RunStatus:
+    """Return the status of a run. Raises RunNotFound."""
+    account = registry.run_account(run)
+    record = account.figures.run
     try:
-        asked = QuestionSet.of_run(found.questions)
+        questions = QuestionSet.of_run(record.questions)
     except RunFailed as error:
         return _unreadable(account, str(error))
-    answered: dict[str, Any] = account.published.figures if account.published else {}
-    unmatched = answered.get("unmatched")
+    figures: dict[str, Any] = account.published.figures if account.published else {}
+    unmatched = figures.get("unmatched")
     return RunStatus(
-        run=found.run,
-        label=found.label,
-        state=found.state.value,
-        questions=asked.to_request(),
-        created_at=found.created_at,
-        finished_at=found.finished_at,
-        tables=_tables(account, asked),
-        stages=_before_barrier(account, asked) | _behind_barrier(asked, answered),
+        run=record.run,
+        label=record.label,
+        state=record.state.value,
+        questions=questions.to_request(),
+        created_at=record.created_at,
+        finished_at=record.finished_at,
+        tables=_tables(account, questions),
+        stages=_before_barrier(account, questions) | _behind_barrier(questions, figures),
         rejected=account.figures.rejected,
         unmatched=None if unmatched is None else sum(unmatched.values()),
         unmatched_by_table=unmatched,
-        answers=answered.get("answers"),
-        error=None if found.error is None else without_paths(found.error),
+        answers=figures.get("answers"),
+        error=None if record.error is None else without_paths(record.error),
     )
 
 
 def _unreadable(account: RunAccount, reason: str) -> RunStatus:
-    """A run of another version, whose questions this one cannot read. Other runs are not affected."""
+    """Return the status of a run whose questions this version cannot read. Other runs are not affected."""
     run = account.figures.run
     return RunStatus(
         run=run.run,
@@ -58,22 +62,22 @@ def _unreadable(account: RunAccount, reason: str) -> RunStatus:
     )
 
 
-def _tables(account: RunAccount, asked: QuestionSet) -> dict[str, TableStatus]:
+def _tables(account: RunAccount, questions: QuestionSet) -> dict[str, TableStatus]:
     return {
         name: TableStatus(
             **asdict(state),
-            columns=[column.name for column in asked.tables[name].columns],
+            columns=[column.name for column in questions.tables[name].columns],
             processed=sum(volume.chunks for volume in account.processed.get(name, {}).values()),
         )
         for name, state in account.figures.tables.items()
     }
 
 
-def _before_barrier(account: RunAccount, asked: QuestionSet) -> dict[str, dict[str, StageStatus]]:
-    """By stage and shard: chunks expected and processed, rows that came in and rows that went on."""
+def _before_barrier(account: RunAccount, questions: QuestionSet) -> dict[str, dict[str, StageStatus]]:
+    """Return by stage and shard: chunks expected and processed, rows in and out."""
     stages: dict[str, dict[str, StageStatus]] = {}
-    for stage in asked.stages.before_barrier:
-        tables = asked.stages.tables_of(stage)
+    for stage in questions.stages.before_barrier:
+        tables = questions.stages.tables_of(stage)
         is_ended = all(table in account.expected for table in tables)
         expected = total_by_shard(account.expected, tables) if is_ended else None
         processed, flows = total_by_shard(account.processed, tables), account.flows.get(stage, {})
@@ -81,7 +85,7 @@ def _before_barrier(account: RunAccount, asked: QuestionSet) -> dict[str, dict[s
         for shard in range(account.figures.run.shards):
             flow = flows.get(shard, RowFlow())
             stages[stage][str(shard)] = StageStatus(
-                role=asked.stages.roles[stage],
+                role=questions.stages.roles[stage],
                 expected=None if expected is None else expected.get(shard, Volume()).chunks,
                 processed=processed.get(shard, Volume()).chunks,
                 rows=flow.rows_in,
@@ -90,18 +94,18 @@ def _before_barrier(account: RunAccount, asked: QuestionSet) -> dict[str, dict[s
     return stages
 
 
-def _behind_barrier(asked: QuestionSet, answered: Mapping[str, Any]) -> dict[str, dict[str, StageStatus]]:
-    """Behind the barrier a stage works once for a run."""
-    flows = answered.get("stages") or {}
+def _behind_barrier(questions: QuestionSet, figures: Mapping[str, Any]) -> dict[str, dict[str, StageStatus]]:
+    """Return the stages behind the barrier, each of which runs once for a run."""
+    flows = figures.get("stages") or {}
     return {
         stage: {
             "0": StageStatus(
-                role=asked.stages.roles[stage],
+                role=questions.stages.roles[stage],
                 expected=1,
-                processed=1 if answered else 0,
+                processed=1 if figures else 0,
                 rows=flows.get(stage, {}).get("rows_in", 0),
                 rows_out=flows.get(stage, {}).get("rows_out", 0),
             )
         }
-        for stage in asked.stages.behind_barrier
+        for stage in questions.stages.behind_barrier
     }

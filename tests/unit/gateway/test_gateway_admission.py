@@ -1,4 +1,4 @@
-"""How much is taken on at once, who is let in, and the door when it closes."""
+"""Places for bodies and waiting calls, and the admission middleware."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,14 +10,16 @@ from starlette.exceptions import HTTPException
 
 from kopitiam.contracts.config import GatewaySection
 from kopitiam.gateway import admission as admitting
-from kopitiam.gateway.admission import MOST_MESSAGE_BYTES, Admission, Door
+from kopitiam.gateway.admission import MOST_MESSAGE_BYTES, Admission, AdmissionMiddleware
 from kopitiam.gateway.problems import Refusal
 
 LIMITS = GatewaySection()
 HOST = (b"host", b"127.0.0.1:8440")
 
 
-def call(door: Door, method: str = "GET", pieces: tuple[bytes, ...] = (b"",)) -> list[dict[str, Any]]:
+def call(
+    middleware: AdmissionMiddleware, method: str = "GET", pieces: tuple[bytes, ...] = (b"",)
+) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
     coming = iter(pieces)
 
@@ -27,7 +29,7 @@ def call(door: Door, method: str = "GET", pieces: tuple[bytes, ...] = (b"",)) ->
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(door({"type": "http", "method": method, "headers": [HOST]}, receive, send))
+    asyncio.run(middleware({"type": "http", "method": method, "headers": [HOST]}, receive, send))
     return sent
 
 
@@ -66,7 +68,7 @@ def test_no_more_bodies_than_allowed_are_under_way_and_one_owner_has_half() -> N
     asyncio.run(scenario())
 
 
-def test_a_body_waits_for_a_place_that_gets_free() -> None:
+def test_a_body_waits_for_a_place_to_become_free() -> None:
     async def scenario() -> None:
         admission = Admission(GatewaySection(max_bodies=1))
         async with AsyncExitStack() as first:
@@ -79,12 +81,12 @@ def test_a_body_waits_for_a_place_that_gets_free() -> None:
     asyncio.run(scenario())
 
 
-def test_a_body_that_comes_too_slowly_gives_its_place_to_another() -> None:
+def test_a_waiting_body_evicts_one_that_is_too_slow() -> None:
     async def scenario() -> None:
         admission = Admission(GatewaySection(max_bodies=1))
 
         async def dribble() -> None:
-            async with admission.body("anna") as pace, pace.kept():
+            async with admission.body("anna") as pace, pace.enforced():
                 while True:
                     pace.add(1)
                     await asyncio.sleep(0.01)
@@ -99,7 +101,7 @@ def test_a_body_that_comes_too_slowly_gives_its_place_to_another() -> None:
     asyncio.run(scenario())
 
 
-def test_a_body_that_fails_makes_room() -> None:
+def test_a_body_that_fails_frees_its_place() -> None:
     async def scenario() -> None:
         admission = Admission(GatewaySection(max_bodies=1))
         with pytest.raises(OSError, match="full"):
@@ -111,7 +113,7 @@ def test_a_body_that_fails_makes_room() -> None:
     asyncio.run(scenario())
 
 
-def test_requests_are_counted_while_they_are_inside() -> None:
+def test_requests_under_way_are_counted() -> None:
     admission, seen = Admission(LIMITS), []
 
     async def app(*_: Any) -> None:
@@ -119,40 +121,40 @@ def test_requests_are_counted_while_they_are_inside() -> None:
         raise ValueError("inside")
 
     with pytest.raises(ValueError, match="inside"):
-        call(Door(app, admission, LIMITS))
+        call(AdmissionMiddleware(app, admission, LIMITS))
     assert (seen, admission.requests) == ([1], 0)
 
 
-def test_a_closing_door_tells_to_try_again() -> None:
+def test_a_closing_gateway_answers_503() -> None:
     async def app(*_: Any) -> None:
-        pytest.fail("it was let in")
+        pytest.fail("the request was admitted")
 
     admission = Admission(LIMITS)
     admission.is_closing = True
-    start, body = call(Door(app, admission, LIMITS))
+    start, body = call(AdmissionMiddleware(app, admission, LIMITS))
     assert start["status"] == 503
     assert dict(start["headers"])[b"retry-after"]
     assert b'"closing"' in body["body"]
 
 
 @pytest.mark.parametrize(("method", "is_bounded"), [("POST", True), ("PUT", False)])
-def test_messages_are_bounded_and_bodies_are_not(method: str, is_bounded: bool) -> None:
+def test_bodies_of_post_are_bounded_and_those_of_put_are_not(method: str, is_bounded: bool) -> None:
     async def app(_: Any, receive: Any, __: Any) -> None:
         for _ in range(3):
             await receive()
 
     pieces = (b"x" * (MOST_MESSAGE_BYTES // 2),) * 3
-    door = Door(app, Admission(LIMITS), LIMITS)
+    middleware = AdmissionMiddleware(app, Admission(LIMITS), LIMITS)
     if is_bounded:
         with pytest.raises(HTTPException) as refused:
-            call(door, method, pieces)
+            call(middleware, method, pieces)
         assert refused.value.status_code == 413
     else:
-        call(door, method, pieces)
+        call(middleware, method, pieces)
 
 
 def headers_seen(method: str, *headers: tuple[bytes, bytes]) -> dict[bytes, bytes]:
-    """By the application, once it has read what was posted."""
+    """Return the headers that the application sees, once it has read the body."""
     seen: dict[bytes, bytes] = {}
 
     async def app(scope: Any, receive: Any, _: Any) -> None:
@@ -164,33 +166,35 @@ def headers_seen(method: str, *headers: tuple[bytes, bytes]) -> dict[bytes, byte
 
     async def send(_: Any) -> None: ...
 
-    door = Door(app, Admission(LIMITS), LIMITS)
-    asyncio.run(door({"type": "http", "method": method, "headers": [HOST, *headers]}, receive, send))
+    middleware = AdmissionMiddleware(app, Admission(LIMITS), LIMITS)
+    asyncio.run(middleware({"type": "http", "method": method, "headers": [HOST, *headers]}, receive, send))
     return seen
 
 
-@pytest.mark.parametrize("said", [(), ((b"content-type", b"application/x-www-form-urlencoded; charset=x"),)])
-def test_what_is_posted_by_hand_is_json(said) -> None:
-    assert headers_seen("POST", *said) == dict([HOST, (b"content-type", b"application/json")])
-    assert headers_seen("PUT", *said) == dict([HOST, *said])
+@pytest.mark.parametrize(
+    "declared", [(), ((b"content-type", b"application/x-www-form-urlencoded; charset=x"),)]
+)
+def test_a_post_without_a_media_type_or_as_a_form_is_read_as_json(declared) -> None:
+    assert headers_seen("POST", *declared) == dict([HOST, (b"content-type", b"application/json")])
+    assert headers_seen("PUT", *declared) == dict([HOST, *declared])
 
 
-def test_what_says_what_it_is_stays_as_it_is() -> None:
+def test_other_media_types_stay() -> None:
     for media_type in (b"application/json; charset=utf-8", b"text/csv"):
         assert headers_seen("POST", (b"content-type", media_type))[b"content-type"] == media_type
 
 
 @pytest.mark.parametrize("media_type", [None, b"application/x-www-form-urlencoded", b"text/plain"])
 def test_a_page_cannot_post_a_form(media_type: bytes | None) -> None:
-    said = [] if media_type is None else [(b"content-type", media_type)]
+    declared = [] if media_type is None else [(b"content-type", media_type)]
     with pytest.raises(HTTPException) as refused:
-        headers_seen("POST", (b"origin", b"http://127.0.0.1:8440"), *said)
+        headers_seen("POST", (b"origin", b"http://127.0.0.1:8440"), *declared)
     assert refused.value.status_code == 415
     json = (b"content-type", b"application/json")
     assert headers_seen("POST", (b"origin", b"http://127.0.0.1:8440"), json)[json[0]] == json[1]
 
 
-def test_a_message_that_stalls_is_given_up_and_one_that_is_whole_is_not() -> None:
+def test_a_post_that_stalls_gets_408_and_a_complete_one_does_not() -> None:
     pieces: list[dict[str, Any]] = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> dict[str, Any]:
@@ -208,19 +212,21 @@ def test_a_message_that_stalls_is_given_up_and_one_that_is_whole_is_not() -> Non
     quick = GatewaySection(idle_seconds=0.01)
     scope = {"type": "http", "method": "POST", "headers": [HOST]}
     with pytest.raises(HTTPException) as refused:
-        asyncio.run(Door(read_on, Admission(quick), quick)(scope, receive, send))
+        asyncio.run(AdmissionMiddleware(read_on, Admission(quick), quick)(scope, receive, send))
     assert refused.value.status_code == 408
 
-    async def read_and_wait_for_the_caller_to_leave(_: Any, receive: Any, __: Any) -> None:
+    async def read_and_wait_for_disconnect(_: Any, receive: Any, __: Any) -> None:
         await receive()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(receive(), 0.05)
 
     pieces.append({"type": "http.request", "body": b"{}", "more_body": False})
-    asyncio.run(Door(read_and_wait_for_the_caller_to_leave, Admission(quick), quick)(scope, receive, send))
+    asyncio.run(
+        AdmissionMiddleware(read_and_wait_for_disconnect, Admission(quick), quick)(scope, receive, send)
+    )
 
 
-def test_no_more_than_a_few_wait_on_threads() -> None:
+def test_only_a_few_calls_may_block_their_threads() -> None:
     admission = Admission(LIMITS)
     with ExitStack() as places:
         with pytest.raises(Refusal) as refused:

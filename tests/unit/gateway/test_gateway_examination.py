@@ -1,4 +1,4 @@
-"""Whether a body is sound, asked without a gateway around it."""
+"""The examination of bodies, in the same process."""
 
 import io
 from datetime import UTC, date, datetime
@@ -15,7 +15,7 @@ from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.intake.blocks import read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 
 TEXT = "user_id,birthdate\n1,1990-01-01\n2,\nbad,\n"
 
@@ -39,21 +39,21 @@ def altered(order: Order, **changes: object) -> Order:
     return Order(**(vars(order) | changes))
 
 
-def test_csv_becomes_normal_form_with_its_bad_rows_beside_it(order: Order) -> None:
+def test_csv_becomes_normal_form_and_a_file_of_rejected_rows(order: Order) -> None:
     assert examine(order) == Finding(rows=2, rejected=1)
     assert Path(order.rejected).read_text().count("bad,") == 1
     again = altered(order, body=order.parquet, media_type=PARQUET)
     assert examine(again) == Finding(rows=2)
 
 
-def test_a_full_disk_is_not_the_fault_of_the_body(order: Order, tmp_path: Path) -> None:
+def test_a_storage_error_is_trouble_and_no_refusal(order: Order, tmp_path: Path) -> None:
     for elsewhere in ({"parquet": "/dev/full"}, {"parquet": str(tmp_path)}, {"body": str(tmp_path / "gone")}):
         finding = examine(altered(order, **elsewhere))
         assert finding.refusal is None
         assert finding.trouble, elsewhere
 
 
-def test_a_refusal_does_not_name_our_files(order: Order) -> None:
+def test_a_refusal_does_not_name_files_of_the_gateway(order: Order) -> None:
     Path(order.body).write_text('"user_id')
     refusal = examine(order).refusal
     assert refusal
@@ -61,7 +61,7 @@ def test_a_refusal_does_not_name_our_files(order: Order) -> None:
     assert order.body not in refusal
 
 
-def test_what_unfolds_to_more_than_a_chunk_may_is_refused(order: Order, tmp_path: Path) -> None:
+def test_a_body_that_unfolds_too_far_is_refused(order: Order, tmp_path: Path) -> None:
     names = tmp_path / "names.csv"
     names.write_text("item_id,item_name\n" + f"1,{'x' * 900}\n" * 100)
     table = TABLES["menu_items"]
@@ -74,7 +74,7 @@ def test_what_unfolds_to_more_than_a_chunk_may_is_refused(order: Order, tmp_path
 
 
 def test_text_over_its_bound_is_refused(order: Order) -> None:
-    """In code points: these take four bytes each."""
+    """The limit counts code points: these take four bytes each."""
 
     def finding(name: str) -> Finding:
         rows = pa.table({"store_id": [1], "store_name": [name]}, TABLES["stores"].schema)
@@ -123,7 +123,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_parquet_that_is_not_on_the_list_is_refused_with_the_reason(order: Order, name: str) -> None:
+def test_other_parquet_formats_are_refused_with_the_reason(order: Order, name: str) -> None:
     body, reason = REFUSED[name]
     Path(order.body).write_bytes(body)
     assert reason in str(examine(altered(order, media_type=PARQUET)).refusal)
@@ -132,22 +132,22 @@ def test_parquet_that_is_not_on_the_list_is_refused_with_the_reason(order: Order
 def test_dates_of_int96_are_refused(order: Order) -> None:
     times = pa.array([datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
     items = pa.table({"item_id": [1], "quantity": [1], "subtotal": [1], "created_at": times})
-    wanted = altered(order, media_type=PARQUET, table="transaction_items")
+    items_order = altered(order, media_type=PARQUET, table="transaction_items")
     Path(order.body).write_bytes(users_as(items))
-    assert examine(wanted) == Finding(rows=1)
+    assert examine(items_order) == Finding(rows=1)
     Path(order.body).write_bytes(users_as(items, use_deprecated_int96_timestamps=True))
-    assert "not the normal form" in str(examine(wanted).refusal)
+    assert "not the normal form" in str(examine(items_order).refusal)
 
 
 def replaced_in_footer(body: bytes, old: bytes, new: bytes) -> bytes:
-    """Of the bytes behind the last page, which nothing protects."""
+    """Replace bytes in the footer, which no checksum protects."""
     footer = len(body) - 8 - int.from_bytes(body[-8:-4], "little")
     assert old in body[footer:]
     return body[:footer] + body[footer:].replace(old, new)
 
 
 def test_statistics_that_do_not_hold_are_refused(order: Order) -> None:
-    """Spark would skip the row group, and nobody would miss its rows."""
+    """Spark would skip the row group and lose its rows without an error."""
     sound = users_as()
     for old, new in ((3, 2), (1, 2)):  # the greatest and the least user_id
         lying = replaced_in_footer(sound, old.to_bytes(8, "little"), new.to_bytes(8, "little"))
@@ -160,8 +160,8 @@ def test_statistics_that_do_not_hold_are_refused(order: Order) -> None:
         assert examine(altered(order, media_type=PARQUET)) == Finding(rows=3)
 
 
-def test_a_page_that_is_not_what_its_checksum_says_is_refused(order: Order) -> None:
-    """Spark compares them as well, but only when the run is sealed."""
+def test_a_page_with_a_wrong_checksum_is_refused(order: Order) -> None:
+    """Spark checks it too, but only once the run is sealed."""
     body = users_as(compression="none", write_page_checksum=True)
     damaged = body.replace((2).to_bytes(8, "little"), (7).to_bytes(8, "little"), 1)
     assert damaged != body

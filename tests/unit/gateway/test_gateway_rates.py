@@ -1,10 +1,10 @@
-"""How fast one caller may call, on a clock that the test moves."""
+"""The rate limit of a caller, on a clock that the test moves. The pace of bodies is tested with admission."""
 
 import pytest
 
 from kopitiam.gateway import rates
 from kopitiam.gateway.problems import Refusal
-from kopitiam.gateway.rates import BURST_SECONDS, Rates
+from kopitiam.gateway.rates import BURST_SECONDS, RateLimit
 
 
 class Clock:
@@ -15,20 +15,20 @@ class Clock:
         return self.now
 
 
-def admitted(limit: Rates, caller: str, tries: int) -> int:
+def admitted(limit: RateLimit, caller: str, tries: int) -> int:
     count = 0
     for _ in range(tries):
         try:
-            limit.admit(caller)
+            limit.count(caller)
             count += 1
         except Refusal as refused:
             assert (refused.status, refused.body["error"]) == (429, "too_fast")
     return count
 
 
-def test_a_burst_is_let_in_and_then_so_many_a_second() -> None:
+def test_a_burst_is_admitted_and_then_the_rate() -> None:
     clock = Clock()
-    limit = Rates(10, clock)
+    limit = RateLimit(10, clock)
     assert admitted(limit, "anna", 1000) == 10 * BURST_SECONDS
     assert admitted(limit, "anna", 10) == 0
     clock.now += 1
@@ -37,23 +37,23 @@ def test_a_burst_is_let_in_and_then_so_many_a_second() -> None:
     assert admitted(limit, "anna", 1000) == 10 * BURST_SECONDS
 
 
-def test_who_calls_too_fast_is_in_nobody_elses_way() -> None:
-    limit = Rates(10, Clock())
+def test_one_caller_over_the_limit_does_not_limit_others() -> None:
+    limit = RateLimit(10, Clock())
     assert admitted(limit, "anna", 1000) < 1000
     assert admitted(limit, "ben", 10) == 10
 
 
 def test_zero_is_no_limit() -> None:
-    assert admitted(Rates(0, Clock()), "anna", 10_000) == 10_000
+    assert admitted(RateLimit(0, Clock()), "anna", 10_000) == 10_000
 
 
-def test_only_callers_of_late_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_recent_callers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "_MOST_CALLERS", 3)
     clock = Clock()
-    limit = Rates(1, clock)
+    limit = RateLimit(1, clock)
     for number in range(3):
-        limit.admit(f"machine-{number}")
+        limit.count(f"machine-{number}")
     clock.now += BURST_SECONDS
-    limit.admit("machine-0")
-    limit.admit("machine-3")
+    limit.count("machine-0")
+    limit.count("machine-3")
     assert set(limit._buckets) == {"machine-0", "machine-3"}

@@ -1,1 +1,1 @@
-"""The dashboard: a page of plain JavaScript modules over the same calls that every client makes."""
+"""The dashboard: a page of plain JavaScript modules over the public API."""

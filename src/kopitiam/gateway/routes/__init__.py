@@ -1,1 +1,1 @@
-"""The HTTP calls, one module for each noun."""
+"""The HTTP calls, one module for each resource."""

@@ -1,6 +1,7 @@
-"""Chunks: received, checked, made durable, acknowledged; and the END of a table."""
+"""Calls about the chunks of a table: upload, list, END, and the rows that the client rejected."""
 
 import itertools
+import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,14 +23,14 @@ from kopitiam.contracts.api import (
     StoredChunk,
     Text,
 )
-from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.errors import RunNotFound, RunOver, Unavailable
 from kopitiam.contracts.layout import KEYS
+from kopitiam.contracts.messages import TableEnd, end_topic
 from kopitiam.contracts.runs import Run, RunState, Span
-from kopitiam.gateway.announcements import tell_end
-from kopitiam.gateway.bodies import receive
+from kopitiam.gateway.chunk_uploads import receive
 from kopitiam.gateway.context import AccountDep, Gateway, GatewayDep, RunDep, TableDep
 from kopitiam.gateway.problems import Refusal, refusals
-from kopitiam.registry.port import Ended
+from kopitiam.registry.records import Ended
 from kopitiam.storage.port import Key
 from kopitiam.system.crash_points import crash_point
 
@@ -39,7 +40,8 @@ _BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _B
 _REFUSALS = refusals(408, 409, 410, 413, 415)
 Part = Annotated[int, Query(ge=0, lt=MOST_REJECTED_PARTS, description="which of the parts, from 0 on")]
 Parts = Annotated[int, Query(ge=1, le=MOST_REJECTED_PARTS, description="how many there are")]
-_MOST_NUMBERS = 1000  # spelled out one by one; as spans, there are all
+_MOST_NUMBERS = 1000  # listed one by one; the spans list all
+_log = logging.getLogger(__name__)
 
 
 @router.put(
@@ -66,16 +68,16 @@ async def put_chunk(
 
     Rows of a CSV chunk that do not parse are set aside with file and line, if these are told.
     """
-    _require_taking(run)
+    _require_accepting(run)
     limits = gateway.settings.gateway
     async with gateway.admission.body(account) as pace:
         crash_point("chunk.begun")
         path = gateway.incoming / f"{uuid.uuid4().hex}.body"
         try:
-            async with gateway.keeping(run):
+            async with gateway.keeping_lease(run):
                 body = await receive(request, path, limits.max_chunk_bytes, pace)
                 body = replace(body, file=file, line=line)
-                stored, is_new = await run_in_threadpool(gateway.intake.accept, run, table, number, body)
+                stored, is_new = await run_in_threadpool(gateway.uploads.accept, run, table, number, body)
         finally:
             path.unlink(missing_ok=True)
     return JSONResponse(stored.model_dump(), 201 if is_new else 200)
@@ -100,7 +102,7 @@ def end_table(run: RunDep, table: TableDep, end: End, gateway: GatewayDep) -> Se
     if not ended.sealed:
         raise _incomplete(table.name, ended)
     crash_point("table.sealed")
-    tell_end(gateway, run.run, table.name)
+    _announce_end(gateway, run.run, table.name)
     return Sealed(table=table.name, state=gateway.registry.get_run(run.run).state.value)
 
 
@@ -125,7 +127,7 @@ async def put_rejected(
 
     Many come in parts, each with a header. Sent again, with other bytes or in other parts, the last counts.
     """
-    _require_taking(run)
+    _require_accepting(run)
     if part >= parts:
         raise Refusal(422, "invalid", f"part {part} of {parts}: parts are counted from 0")
     async with gateway.admission.body(account) as pace:
@@ -134,22 +136,39 @@ async def put_rejected(
             body = await receive(request, path, MOST_REJECTED_BYTES, pace)
             if body.media_type != CSV:
                 raise Refusal(415, "media_type", f"want {CSV}")
-            place = KEYS.rejected(run.run) / f"{table.name}-client-{part:05d}.csv"
-            await run_in_threadpool(_keep_rejected, gateway, place, parts, path.read_bytes())
+            key = KEYS.rejected(run.run) / f"{table.name}-client-{part:05d}.csv"
+            await run_in_threadpool(_store_rejected, gateway, key, parts, path.read_bytes())
         finally:
             path.unlink(missing_ok=True)
 
 
-def _keep_rejected(gateway: Gateway, place: Key, parts: int, content: bytes) -> None:
+def _announce_end(gateway: Gateway, run: str, table: str) -> None:
+    """Publish the END of the table to every shard, on the outbox's thread: clients do not wait for the bus.
+    Reconciliation makes up for a lost message."""
+    gateway.outbox.put(f"END of {table} of run {run}", lambda: _publish_end(gateway, run, table))
+
+
+def _publish_end(gateway: Gateway, run: str, table: str) -> None:
+    try:
+        expected = gateway.registry.expectations(run)[table]
+        shards = {shard: (volume.chunks, volume.rows) for shard, volume in expected.items()}
+        gateway.bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=shards))
+        crash_point("table.told")
+    except (Unavailable, RunNotFound) as error:
+        _log.warning("run %s: the END of %s is not published: %s", run, table, error, extra={"run": run})
+
+
+def _store_rejected(gateway: Gateway, key: Key, parts: int, content: bytes) -> None:
+    """Store one part, and remove parts of an earlier upload that had more of them."""
     whole_lines = content if content.endswith(b"\n") else content + b"\n"
-    gateway.storage.replace(place, whole_lines)
-    of_client = place.name[: -len("00000.csv")]
-    for other in gateway.storage.find(f"{place.parent}/{of_client}*.csv"):
-        if other.name >= f"{of_client}{parts:05d}.csv":  # of rows that were sent before, in more parts
+    gateway.storage.replace(key, whole_lines)
+    prefix = key.name[: -len("00000.csv")]
+    for other in gateway.storage.find(f"{key.parent}/{prefix}*.csv"):
+        if other.name >= f"{prefix}{parts:05d}.csv":
             gateway.storage.remove(other)
 
 
-def _require_taking(run: Run) -> None:
+def _require_accepting(run: Run) -> None:
     if run.state.is_over or run.state is RunState.FINAL:
         raise RunOver(f"run {run.run} is {run.state}: it takes no more")
 

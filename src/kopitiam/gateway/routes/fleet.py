@@ -1,16 +1,18 @@
-"""Health, figures, and the nodes."""
+"""Calls about the fleet: health, metrics, nodes, and what a client should know before it begins."""
 
 from dataclasses import asdict
+from importlib.metadata import version
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kopitiam.contracts.api import Node
+from kopitiam.contracts.api import About, Node
 from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.runs import RunState
-from kopitiam.gateway.context import CallerDep, GatewayDep, KnownDep, identify
+from kopitiam.gateway.context import CallerDep, GatewayDep, IdentifiedDep, bearer_token, identify
 from kopitiam.gateway.problems import Refusal
+from kopitiam.questions.question_set import QuestionSet
 
 router = APIRouter(tags=["fleet"])
 
@@ -35,14 +37,14 @@ async def readyz(request: Request, gateway: GatewayDep) -> str:
 
 async def _may_know(request: Request, gateway: GatewayDep) -> bool:
     try:
-        await identify(request, gateway)
+        await identify(request, gateway, await bearer_token(request))
     except Refusal:
         return False
     return True
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(gateway: GatewayDep, caller: KnownDep) -> Response:
+def metrics(gateway: GatewayDep, caller: IdentifiedDep) -> Response:
     """Figures for Prometheus."""
     del caller
     gateway.metrics.open_runs.set(gateway.registry.count_runs(RunState.OPEN))
@@ -58,3 +60,20 @@ def nodes(gateway: GatewayDep, caller: CallerDep) -> list[Node]:
         Node(**asdict(node), heard_seconds_ago=gateway.heartbeats.seconds_ago(node.name))
         for node in gateway.registry.nodes()
     ]
+
+
+@router.get("/api/v1/about")
+def about(gateway: GatewayDep) -> About:
+    """Limits of a chunk, the questions that are asked by default, and whether a token is needed."""
+    settings = gateway.settings
+    limits = settings.gateway
+    tables = QuestionSet.of_catalog().tables
+    return About(
+        version=version("kopitiam"),
+        needs_token=limits.needs_token,
+        questions=settings.questions.ask().to_dict(),
+        tables={name: [column.name for column in table.columns] for name, table in tables.items()},
+        max_chunk_bytes=limits.max_chunk_bytes,
+        max_chunk_rows=limits.max_chunk_rows,
+        lease_seconds=limits.lease_seconds,
+    )

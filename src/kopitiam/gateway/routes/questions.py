@@ -1,4 +1,4 @@
-"""The catalog of questions, and own definitions: judged before anything is sent, and asked with a run."""
+"""Calls about questions: the catalog, the check of definitions, and the questions that a new run asks."""
 
 import json
 
@@ -23,7 +23,7 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.explanations import explain
 from kopitiam.questions.groups import require_few_groups
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.charts.design import require_drawable
+from kopitiam.results.charts.plan import require_drawable
 
 router = APIRouter(prefix="/api/v1/questions", tags=["questions"])
 _TOML = "questions"
@@ -55,18 +55,18 @@ def check(gateway: GatewayDep, caller: CallerDep, request: CheckQuestions) -> Ch
     return CheckedQuestions(questions=[_view(question) for question in own], flaws=[])
 
 
-def asked_questions(request: AskedQuestions, defaults: QuestionsSection) -> QuestionSet:
-    """What a run asks. Raises QuestionError or ConfigError if it makes no sense."""
-    given = request.model_dump(exclude_none=True, exclude={"ask", "definitions"})
-    parameters = Parameters.from_dict(defaults.ask().to_dict() | given)
+def requested_questions(request: AskedQuestions, defaults: QuestionsSection) -> QuestionSet:
+    """Return the questions of a new run. Raises QuestionError or ConfigError if they are invalid."""
+    parameters_given = request.model_dump(exclude_none=True, exclude={"ask", "definitions"})
+    parameters = Parameters.from_dict(defaults.ask().to_dict() | parameters_given)
     own = read_json(request.definitions, _check(parameters, defaults))
-    asked = QuestionSet.select(parameters, own, request.ask)
-    asked.require_answerable(defaults.max_groups)
-    return asked
+    questions = QuestionSet.select(parameters, own, request.ask)
+    questions.require_answerable(defaults.max_groups)
+    return questions
 
 
 def _check(parameters: Parameters, settings: QuestionsSection) -> Check:
-    """What the definition alone does not tell: the groups that keys can make, and whether its chart fits."""
+    """Return a check for what the definition alone does not show: the number of groups and the chart."""
 
     def check(question: Question) -> None:
         require_few_groups(question, parameters, settings.max_groups)
@@ -81,7 +81,7 @@ def _view(question: Question) -> QuestionView:
         title=question.title,
         builtin=question.is_builtin,
         definition=json.loads(question.definition),
-        file=question.csv_name,
+        file=question.file_name("csv"),
         reads={table: list(columns) for table, columns in question.reads.items()},
         columns=[
             AnswerColumnView(

@@ -1,4 +1,4 @@
-"""The answers of a run: their index, files, charts and report, and the rows that were set aside."""
+"""Calls about the answers of a run: index, files, charts, report, workbook, and the file of rejected rows."""
 
 import base64
 import contextlib
@@ -21,9 +21,11 @@ from starlette.background import BackgroundTask
 from kopitiam.contracts.api import ATTEMPT_HEADER, CSV, PARQUET, AnswerIndex
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import Run
-from kopitiam.gateway.answer_index import answer_view
-from kopitiam.gateway.answers import (
+from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
+from kopitiam.gateway.problems import Refusal, refusals
+from kopitiam.gateway.run_answers import (
     answer_files,
+    answer_view,
     are_provisional,
     attempt_of,
     coverage_now,
@@ -31,20 +33,16 @@ from kopitiam.gateway.answers import (
     open_answer,
     read_answers,
     rejected_lines,
-    require_sound,
     summary_now,
+    verify_file,
 )
-from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
-from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.charts.painter import ImageForm
-from kopitiam.results.charts.picture import MEDIA_TYPE as SVG
-from kopitiam.results.charts.picture import STYLE, standalone
-from kopitiam.results.forms import SUMMARY_FILE, covering, form_name
-from kopitiam.results.reading import read_rejected, read_summary
+from kopitiam.results.answer_files import SUMMARY_FILE, read_rejected, read_summary, with_current_coverage
+from kopitiam.results.charts.rendering import MEDIA_TYPE as SVG
+from kopitiam.results.charts.rendering import STYLE, ImageForm, standalone_svg
 from kopitiam.results.report import EXAMPLES, content_policy, report
-from kopitiam.results.summary import Summary
+from kopitiam.results.summary import RunSummary
 from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
@@ -70,13 +68,13 @@ Attempt = Annotated[
 
 
 def _question(run: RunDep, answer: Annotated[str, Path(description="A question of the run.")]) -> Question:
-    """A name is no part of a path before it was found among the questions of the run."""
-    asked = QuestionSet.from_dict(run.questions)
-    if answer not in asked.by_name:
-        names = list(asked.by_name)
+    """Return the question of the path. A name is looked up in the run before it can become part of a key."""
+    questions = QuestionSet.from_dict(run.questions).by_name
+    if answer not in questions:
+        names = list(questions)
         message = f"question {answer[:60]!r}: this run answers {', '.join(names)}"
         raise Refusal(404, "not_found", message, questions=names)
-    return asked.by_name[answer]
+    return questions[answer]
 
 
 QuestionDep = Annotated[Question, Depends(_question)]
@@ -96,8 +94,8 @@ def get_index(
         summary = summary_now(gateway, run, folder)
         answers = answer_files(gateway, run, folder)
         views = [
-            answer_view(question, answers, gateway.pictures.drawing(folder, answers, question))
-            for question in answers.asked.questions
+            answer_view(question, answers, gateway.charts.drawing(folder, answers, question))
+            for question in answers.question_set.questions
         ]
         return AnswerIndex(
             answers=views,
@@ -134,7 +132,7 @@ def get_report(
         summary = _summary(gateway, run, folder)
         rejected = read_rejected(rejected_lines(gateway, run), EXAMPLES)
         answers = answer_files(gateway, run, folder)
-        text = report(answers, summary, run.label, rejected, gateway.pictures.painter)
+        text = report(answers, summary, run.label, rejected, gateway.charts.renderer)
         policy = {"Content-Security-Policy": content_policy(), ATTEMPT_HEADER: attempt_of(folder)}
         return HTMLResponse(text, headers=policy | _PAGE_HEADERS)
 
@@ -187,11 +185,11 @@ def get_answer(
         image = functools.partial(_image, gateway, run, question, form)
         response = read_answers(gateway, run, image, fresh_provisional if provisional else None, attempt)
         return _compressed(request, response) if form == "svg" else response
-    name = form_name(question, form)
+    name = question.file_name(form)
     if not provisional:
         return _file(gateway, run, name, form, attempt)
-    opened = functools.partial(_opened, gateway, run, name, form)
-    return read_answers(gateway, run, opened, fresh_provisional, attempt)
+    streamed = functools.partial(_streamed, gateway, run, name, form)
+    return read_answers(gateway, run, streamed, fresh_provisional, attempt)
 
 
 @router.get("/rejected.csv", response_class=Response, responses=_contents(CSV))
@@ -209,7 +207,7 @@ def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
     return StreamingResponse(lines(), media_type=CSV)
 
 
-def _summary(gateway: Gateway, run: Run, folder: Key) -> Summary:
+def _summary(gateway: Gateway, run: Run, folder: Key) -> RunSummary:
     with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
         summary = read_summary(file.read())
     if summary.coverage is None:
@@ -218,20 +216,20 @@ def _summary(gateway: Gateway, run: Run, folder: Key) -> Summary:
 
 
 def _image(gateway: Gateway, run: Run, question: Question, form: Form, folder: Key) -> Response:
-    """Kept pictures are not given for answers that have been removed."""
-    _require_there(gateway, folder / form_name(question, "parquet"))
-    picture = gateway.pictures.picture(folder, answer_files(gateway, run, folder), question)
-    headers = _headers(folder, form_name(question, form)) | _PAGE_HEADERS
+    """Render a chart. Raises FileNotFoundError if the answers are removed, even if the chart is cached."""
+    _require_file(gateway, folder / question.file_name("parquet"))
+    picture = gateway.charts.picture(folder, answer_files(gateway, run, folder), question)
+    headers = _headers(folder, question.file_name(form)) | _PAGE_HEADERS
     if form == "svg":
         policy = {"Content-Security-Policy": _PICTURE_POLICY}
-        return Response(standalone(picture), media_type=SVG, headers=headers | policy)
+        return Response(standalone_svg(picture), media_type=SVG, headers=headers | policy)
     as_image: ImageForm = "png" if form == "png" else "pdf"
-    content = gateway.pictures.painter.image(picture, as_image)
+    content = gateway.charts.renderer.image(picture, as_image)
     return Response(content, media_type=_IMAGE_TYPES[form], headers=headers)
 
 
 def _compressed(request: Request, response: Response) -> Response:
-    """A picture as text is a sixth as long when compressed."""
+    """Compress an SVG if the client accepts it: to about a sixth."""
     headers = dict(response.headers) | {"Vary": "Accept-Encoding"}
     content = bytes(response.body)
     if "gzip" in request.headers.get("accept-encoding", ""):
@@ -242,30 +240,30 @@ def _compressed(request: Request, response: Response) -> Response:
 
 
 def _file(gateway: Gateway, run: Run, name: str, form: str, attempt: str | None) -> Response:
-    def as_it_lies(folder: Key) -> Response:
+    def as_stored(folder: Key) -> Response:
         key = folder / name
-        _require_there(gateway, key)
-        require_sound(gateway, run, key)
+        _require_file(gateway, key)
+        verify_file(gateway, run, key)
         if (path := gateway.storage.path(key)) is not None:
             return FileResponse(path, media_type=_FILE_TYPES[form], headers=_headers(folder, name))
-        return _opened(gateway, run, name, form, folder)
+        return _streamed(gateway, run, name, form, folder)
 
-    return read_answers(gateway, run, as_it_lies, attempt=attempt)
+    return read_answers(gateway, run, as_stored, attempt=attempt)
 
 
-def _require_there(gateway: Gateway, key: Key) -> None:
+def _require_file(gateway: Gateway, key: Key) -> None:
     if not gateway.storage.find(str(key)):
         raise FileNotFoundError(key)
 
 
-def _opened(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> Response:
-    """It stays readable to its end, even if it is removed meanwhile."""
+def _streamed(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> Response:
+    """Stream an open file: it stays readable to its end, even if it is removed meanwhile."""
     file = open_answer(gateway, run, folder / name)
     size, opening = file.size(), b""
     content = io.BufferedReader(file)
     if form == "json" and are_provisional(run, folder):
         line = content.readline()
-        opening = covering(line, functools.partial(coverage_now, gateway, run))
+        opening = with_current_coverage(line, functools.partial(coverage_now, gateway, run))
         size += len(opening) - len(line)
 
     def pieces() -> Iterator[bytes]:

@@ -1,8 +1,9 @@
-"""Runs: opened, listed, looked at, ended."""
+"""Calls about runs: open, list, read, watch as server-sent events, and Force End."""
 
 import asyncio
 import contextlib
 import json
+import logging
 import math
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -12,32 +13,35 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from kopitiam.contracts.api import OpenRun, RunList, RunStatus, Text
-from kopitiam.contracts.errors import KopitiamError
+from kopitiam.contracts.errors import KopitiamError, Unavailable
+from kopitiam.contracts.messages import ForceEnd
 from kopitiam.contracts.runs import RunState, is_run_id
-from kopitiam.gateway.announcements import force_end
 from kopitiam.gateway.context import CallerDep, Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
-from kopitiam.gateway.routes.questions import asked_questions
+from kopitiam.gateway.routes.questions import requested_questions
 from kopitiam.gateway.status import run_status
+from kopitiam.landing.tidying import remove_run
+from kopitiam.system.crash_points import crash_point
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
-_LOOK_SECONDS = 0.25
-_SIGN_OF_LIFE_EVERY = 60  # looks
+_POLL_SECONDS = 0.25
+_KEEP_ALIVE_EVERY = 60  # polls
 _DEFAULTS = OpenRun()
 _REFUSALS = refusals(408, 409, 413, 415)
+_log = logging.getLogger(__name__)
 
 
 @router.post("/runs", status_code=201, responses={200: {"model": RunStatus}, **_REFUSALS})
 def open_run(
-    gateway: GatewayDep, caller: CallerDep, response: Response, wanted: OpenRun = _DEFAULTS
+    gateway: GatewayDep, caller: CallerDep, response: Response, request: OpenRun = _DEFAULTS
 ) -> RunStatus:
     """Open a run. The same idempotency key gives the same run again (200). All fields are optional."""
     settings = gateway.settings
     opened = gateway.registry.open_run(
-        asked_questions(wanted.questions, settings.questions).to_dict(),
-        wanted.label,
+        requested_questions(request.questions, settings.questions).to_dict(),
+        request.label,
         caller.owner,
-        idempotency_key=wanted.idempotency_key,
+        idempotency_key=request.idempotency_key,
         lease_seconds=settings.gateway.lease_seconds,
         shards=settings.pipeline.shards,
         max_open_runs=settings.gateway.max_open_runs,
@@ -58,14 +62,14 @@ def list_runs(
 ) -> RunList:
     """Runs, newest first."""
     registry = gateway.registry
-    found = registry.list_runs(caller.sees, limit + 1, _cursor(before), states=state, search=search)
-    page = found[:limit]
-    more = len(found) > limit
+    runs = registry.list_runs(caller.visible_owner, limit + 1, _cursor(before), states=state, search=search)
+    page = runs[:limit]
+    more = len(runs) > limit
     cursor = page[-1].cursor if more else None
     return RunList(
         runs=[run_status(registry, run.run) for run in page],
         next=f"{cursor[0]!r}~{cursor[1]}" if cursor else None,
-        total=registry.count_listed(caller.sees, states=state, search=search),
+        total=registry.count_listed(caller.visible_owner, states=state, search=search),
     )
 
 
@@ -78,7 +82,7 @@ def get_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
 @router.delete("/runs/{run}")
 def end_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
     """Force End: the run takes no more chunks and leaves no files. One that is over stays as it is."""
-    force_end(gateway, run.run, "cancelled")
+    _force_end(gateway, run.run, "cancelled")
     return run_status(gateway.registry, run.run)
 
 
@@ -91,34 +95,50 @@ async def watch_run(run: RunDep, gateway: GatewayDep) -> StreamingResponse:
     """The run's status as server-sent events: at once, and again with every change, until it is over."""
 
     async def events() -> AsyncIterator[str]:
-        with gateway.endings.awaited(run.run) as told:
-            async for event in _changes(gateway, run.run, told):
+        with gateway.run_ends.waiting(run.run) as ended:
+            async for event in _changes(gateway, run.run, ended):
                 yield event
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _changes(gateway: Gateway, run: str, told: asyncio.Event) -> AsyncIterator[str]:
-    """Looks now and then, and at once when told that there is something to see."""
-    seen, looks = -1, 0
+async def _changes(gateway: Gateway, run: str, ended: asyncio.Event) -> AsyncIterator[str]:
+    """Yield an event for each change of the run, found by polling, or at once when `ended` is set."""
+    seen, polls = -1, 0
     while not gateway.admission.is_closing:
-        told.clear()
+        ended.clear()
         try:
             version = await run_in_threadpool(gateway.registry.version, run)
             status = await run_in_threadpool(run_status, gateway.registry, run) if version != seen else None
         except KopitiamError:
-            return  # forgotten, or the registry is away: whoever asks again is told
+            return  # the run was removed or the registry is away: the next request gets the error
         if status is not None:
             yield f"event: status\ndata: {json.dumps(status.model_dump())}\n\n"
             if RunState(status.state).is_over:
                 return
             seen = version
-        looks += 1
-        if not looks % _SIGN_OF_LIFE_EVERY:
+        polls += 1
+        if not polls % _KEEP_ALIVE_EVERY:
             yield ": still here\n\n"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
-                await told.wait()
+            async with asyncio.timeout(_POLL_SECONDS):
+                await ended.wait()
+
+
+def _force_end(gateway: Gateway, run: str, reason: str) -> None:
+    """End the run in the registry, tell all nodes, remove its files. Does nothing if the run is over."""
+    crash_point("force_end.begun")
+    if not gateway.registry.force_end(run, reason):
+        return
+    crash_point("force_end.recorded")
+    _log.warning("run %s: Force End, %s", run, reason, extra={"run": run})
+    message = ForceEnd(runs=(run,), reason=reason)
+    gateway.outbox.put(f"Force End of run {run}", lambda: gateway.bus.broadcast(message))
+    crash_point("force_end.told")
+    try:
+        remove_run(gateway.storage, run)
+    except Unavailable as error:  # the janitor removes them later
+        _log.warning("run %s: its files are not removed yet: %s", run, error, extra={"run": run})
 
 
 def _cursor(before: str | None) -> tuple[float, str] | None:

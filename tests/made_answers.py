@@ -14,7 +14,6 @@ from kopitiam.questions.catalog import read_toml
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import answer_schema
-from kopitiam.results.forms import form_name
 
 Rows = list[tuple[object, ...]]
 
@@ -24,10 +23,10 @@ class MadeAnswers:
     """By the names of questions, rows as tuples in the order of their schema; two rows to a batch."""
 
     tables: dict[str, Rows] = field(default_factory=dict)
-    asked: QuestionSet = field(default_factory=QuestionSet.of_catalog)
+    question_set: QuestionSet = field(default_factory=QuestionSet.of_catalog)
 
     def schema(self, name: str) -> pa.Schema:
-        return answer_schema(self.asked.by_name[name])
+        return answer_schema(self.question_set.by_name[name])
 
     def rows(self, name: str) -> int:
         return len(self.tables.get(name, []))
@@ -39,8 +38,8 @@ class MadeAnswers:
     def write(self, folder: Path) -> Path:
         """As files of a download."""
         folder.mkdir(parents=True, exist_ok=True)
-        for question in self.asked.questions:
-            pq.write_table(self.table(question.name), folder / form_name(question, "parquet"))
+        for question in self.question_set.questions:
+            pq.write_table(self.table(question.name), folder / question.file_name("parquet"))
         return folder
 
     def table(self, name: str) -> pa.Table:

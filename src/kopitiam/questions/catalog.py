@@ -11,14 +11,14 @@ from importlib.resources import files
 from typing import Any
 
 from kopitiam.contracts.errors import QuestionError
+from kopitiam.questions.definition_errors import DefinitionError, one_line
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.validation import is_builtin_name, read_definition
-from kopitiam.questions.wording import Flaw, one_line
 
 MOST_QUESTIONS = 100
 MOST_CHARACTERS = 200_000  # of all definitions that are read together
 
-Check = Callable[[Question], None]  # raises Flaw
+Check = Callable[[Question], None]  # raises DefinitionError
 
 
 @cache
@@ -50,7 +50,7 @@ def read_toml(
     for position, entry in enumerate(entries):
         try:
             questions.append(_read(entry, check, is_builtin=is_builtin))
-        except Flaw as flaw:
+        except DefinitionError as flaw:
             line = line_of(text, position, flaw.key)
             raise QuestionError(f"{file}, line {line}: {flaw}", line) from None
     check_together(questions, file)
@@ -73,7 +73,7 @@ def read_json(
         try:
             is_builtin = has_builtin and is_builtin_name(entry.get("name"))
             questions.append(_read(entry, check, is_builtin=is_builtin))
-        except Flaw as flaw:
+        except DefinitionError as flaw:
             raise QuestionError(f"definition {position}: {flaw}") from None
         length += len(questions[-1].definition)
         _require_short(length, "definitions")
@@ -96,8 +96,8 @@ def _read(entry: Mapping[str, Any], check: Check | None, *, is_builtin: bool = F
     if check is not None:
         try:
             check(question)
-        except Flaw as flaw:
-            raise flaw.of_question(question.name) from None
+        except DefinitionError as flaw:
+            raise flaw.with_question(question.name) from None
     return question
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from kopitiam.contracts.parameters import MAX_TOP
+from kopitiam.questions.definition_errors import DefinitionError, shown
 from kopitiam.questions.definitions import Chart, Mark, Named, Rank, Stages
 from kopitiam.questions.expressions import ColumnRef
-from kopitiam.questions.wording import Flaw, shown
 
 MARKS: tuple[Mark, ...] = get_args(Mark)
 _STAGE = re.compile(r"[a-z][a-z0-9_]{0,79}")
@@ -17,22 +17,26 @@ def read_rank(given: Any, keys: Sequence[Named], measures: Sequence[Named]) -> R
     if given is None:
         return None
     if not isinstance(given, Mapping) or set(given) - {"by", "within", "top", "order"}:
-        raise Flaw("rank", 'want { by = "measure", within = ["key", …], top = 3, order = "desc" }')
+        raise DefinitionError("rank", 'want { by = "measure", within = ["key", …], top = 3, order = "desc" }')
     if not measures:
-        raise Flaw("rank", 'there is no measure to rank by; add one: measure = { purchases = "count(*)" }')
+        raise DefinitionError(
+            "rank", 'there is no measure to rank by; add one: measure = { purchases = "count(*)" }'
+        )
     by, within, top = given.get("by"), given.get("within", []), given.get("top")
     if not isinstance(by, str) or by not in {measure.name for measure in measures}:
-        raise Flaw("rank", f"by = {shown(by)}: want one of {', '.join(m.name for m in measures)}")
+        raise DefinitionError("rank", f"by = {shown(by)}: want one of {', '.join(m.name for m in measures)}")
     names = [key.name for key in keys]
     if not isinstance(within, list) or not all(key in names for key in within):
         choice = (
             f"want some of {', '.join(names)}" if names else "there is no key; leave it out, or add by = …"
         )
-        raise Flaw("rank", f"within: {choice}")
+        raise DefinitionError("rank", f"within: {choice}")
     if top != "@top" and not (type(top) is int and 1 <= top <= MAX_TOP):
-        raise Flaw("rank", f'top = {shown(top)}: want 1 to {MAX_TOP:,}, or "@top" for the run\'s own')
+        raise DefinitionError(
+            "rank", f'top = {shown(top)}: want 1 to {MAX_TOP:,}, or "@top" for the run\'s own'
+        )
     if (order := given.get("order", "desc")) not in ("asc", "desc"):
-        raise Flaw("rank", f'order = {shown(order)}: want "asc" or "desc"')
+        raise DefinitionError("rank", f'order = {shown(order)}: want "asc" or "desc"')
     return Rank(by, tuple(dict.fromkeys(within)), None if top == "@top" else top, order == "asc")
 
 
@@ -40,14 +44,16 @@ def read_chart(given: Any, known: Sequence[str]) -> Chart | None:
     if given is None:
         return None
     if not isinstance(given, Mapping) or set(given) - {"mark", "x", "y", "color"}:
-        raise Flaw("chart", 'want { mark = "bar", x = "column", y = "column", color = "column" }')
+        raise DefinitionError("chart", 'want { mark = "bar", x = "column", y = "column", color = "column" }')
     mark = given.get("mark")
     if mark not in MARKS:
-        raise Flaw("chart", f"mark = {shown(mark)}: want one of {', '.join(MARKS)}")
+        raise DefinitionError("chart", f"mark = {shown(mark)}: want one of {', '.join(MARKS)}")
     for axis in ("x", "y", "color"):
         drawn = [*known, "count"] if mark == "histogram" and axis == "y" else known
         if (axis in given or axis != "color") and given.get(axis) not in drawn:
-            raise Flaw("chart", f"{axis} = {shown(given.get(axis))}: want one of {', '.join(drawn)}")
+            raise DefinitionError(
+                "chart", f"{axis} = {shown(given.get(axis))}: want one of {', '.join(drawn)}"
+            )
     return Chart(mark, given["x"], given["y"], given.get("color", ""))
 
 
@@ -60,14 +66,18 @@ def read_stages(given: Any, name: str, rank: Rank | None, attributes: Sequence[C
         "join": [f"join_{table}_{name}" for table in tables],
     }
     if not isinstance(given, Mapping) or set(given) - set(default):
-        raise Flaw("stages", 'want { aggregate = "…", rank = "…", join = ["…"] }')
+        raise DefinitionError("stages", 'want { aggregate = "…", rank = "…", join = ["…"] }')
     chosen = default | dict(given)
     joins = chosen["join"]
     if not isinstance(joins, list) or len(joins) != len(tables):
-        raise Flaw("stages", f"join: want a name for each of {', '.join(tables) or 'no table'}")
+        raise DefinitionError("stages", f"join: want a name for each of {', '.join(tables) or 'no table'}")
     for stage in (chosen["aggregate"], chosen["rank"], *joins):
         if not isinstance(stage, str) or not _STAGE.fullmatch(stage):
-            raise Flaw("stages", f"{shown(stage)} is no name of a stage; want one such as agg_{name}")
+            raise DefinitionError(
+                "stages", f"{shown(stage)} is no name of a stage; want one such as agg_{name}"
+            )
         if stage.startswith(("filter_", "check_")):
-            raise Flaw("stages", f"{stage[:60]} reads like a filter or a check; want one such as agg_{name}")
+            raise DefinitionError(
+                "stages", f"{stage[:60]} reads like a filter or a check; want one such as agg_{name}"
+            )
     return Stages(chosen["aggregate"], chosen["rank"], tuple(joins))

@@ -104,9 +104,9 @@ class Question:
     def file_stem(self) -> str:
         return f"results_query_{self.name}" if self.is_builtin else f"results_{self.name}"
 
-    @property
-    def csv_name(self) -> str:
-        return f"{self.file_stem}.csv"
+    def file_name(self, form: str) -> str:
+        """The name of the answer's file: `results_query_3.csv`, `results_sales_by_hour.parquet`."""
+        return f"{self.file_stem}.{form}"
 
     @cached_property
     def named(self) -> dict[str, Named]:

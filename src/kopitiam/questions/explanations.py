@@ -1,11 +1,127 @@
 """What a question does, in sentences: what it reads, counts, keeps, merges, ranks, shows and draws."""
 
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from typing import assert_never, cast
 
-from kopitiam.questions.costs import bytes_per_row
+from kopitiam.contracts.money import to_text
+from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import Named, Question
-from kopitiam.questions.expressions import Aggregate, ColumnRef, Ratio, aggregates_in, columns_in, nodes
-from kopitiam.questions.sql_text import text_of
+from kopitiam.questions.expressions import (
+    Aggregate,
+    Arithmetic,
+    AsMoney,
+    Call,
+    Case,
+    ColumnRef,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Junction,
+    Negation,
+    Ratio,
+    aggregates_in,
+    columns_in,
+    nodes,
+)
+
+BYTES_PER_ROW: dict[str, dict[str, float]] = {
+    "transactions": {
+        "transaction_id": 19.8,
+        "store_id": 0.4,
+        "payment_method_id": 0.3,
+        "voucher_id": 0.1,
+        "user_id": 2.8,
+        "original_amount": 0.8,
+        "discount_applied": 0.2,
+        "final_amount": 1.1,
+        "created_at": 2.7,
+    },
+    "transaction_items": {
+        "transaction_id": 10.1,
+        "item_id": 0.4,
+        "quantity": 0.2,
+        "unit_price": 0.4,
+        "subtotal": 0.6,
+        "created_at": 1.4,
+    },
+    "users": {
+        "user_id": 2.9,
+        "gender": 0.1,
+        "birthdate": 2.6,
+        "registered_at": 6.3,
+    },
+}
+
+
+def bytes_per_row(question: Question) -> dict[str, float]:
+    """By table, what one row of it costs; tables of a few hundred rows cost nothing worth naming."""
+    return {
+        table: round(sum(BYTES_PER_ROW[table][column] for column in columns), 1)
+        for table, columns in question.reads.items()
+        if table in BYTES_PER_ROW
+    }
+
+
+def text_of(expression: Expression) -> str:  # noqa: PLR0911, PLR0912
+    match expression:
+        case ColumnRef(table, name):
+            return f"{table}.{name}" if expression.is_attribute else name
+        case Constant():
+            return _constant(expression)
+        case Call(function, argument):
+            return f"{function}({text_of(argument)})"
+        case AsMoney(argument):
+            return text_of(argument)
+        case Arithmetic(sign, left, right) | Comparison(sign, left, right) | Junction(sign, left, right):
+            return f"{_inner(left)} {sign} {_inner(right)}"
+        case Negation(IsNull(argument)):
+            return f"{_inner(argument)} is not null"
+        case Negation(argument):
+            return f"not {_inner(argument)}"
+        case IsNull(argument):
+            return f"{_inner(argument)} is null"
+        case In(argument, values):
+            return f"{_inner(argument)} in ({', '.join(map(_constant, values))})"
+        case Case(branches, default):
+            whens = "".join(f" when {text_of(c)} then {text_of(value)}" for c, value in branches)
+            return f"case{whens}{f' else {text_of(default)}' if default is not None else ''} end"
+        case Aggregate("count_distinct", argument):
+            return f"count(distinct {text_of(cast(Expression, argument))})"
+        case Aggregate(aggregation, argument):
+            return f"{aggregation}({'*' if argument is None else text_of(argument)})"
+        case Ratio(left, right):
+            return f"ratio({text_of(left)}, {text_of(right)})"
+        case _:
+            assert_never(expression)
+
+
+def _inner(part: Expression) -> str:
+    """In parentheses where it is made of parts itself."""
+    simple = isinstance(part, ColumnRef | Constant | Call | Aggregate | Case | AsMoney)
+    return text_of(part) if simple and not _is_compound_money(part) else f"({text_of(part)})"
+
+
+def _is_compound_money(part: Expression) -> bool:
+    return isinstance(part, AsMoney) and isinstance(part.argument, Arithmetic)
+
+
+def _constant(constant: Constant) -> str:
+    match constant.kind, constant.value:
+        case Kind.MONEY, int(units):
+            return to_text(units)
+        case Kind.BOOLEAN, bool(truth):
+            return str(truth).lower()
+        case _, int(number):
+            return str(number)
+        case Kind.INSTANT, datetime() as instant:
+            return f"timestamp '{instant.isoformat(' ')}'"
+        case Kind.DATE, date() as day:
+            return f"date '{day.isoformat()}'"
+    return "'" + cast(str, constant.value).replace("'", "''") + "'"
+
 
 _FILTERS = {
     "@year": "of the run's years",
@@ -39,7 +155,7 @@ def _reads(question: Question) -> str:
     tables = []
     for table, columns in question.reads.items():
         cost = f" (about {costs[table]:g} bytes a row)" if table in costs else ""
-        tables.append(f"{_listed(columns)} of {table}{cost}")
+        tables.append(f"{join_words(columns)} of {table}{cost}")
     return f"Reads {'; '.join(tables)}."
 
 
@@ -55,10 +171,10 @@ def _counts(question: Question) -> str:
 
 def _keeps(question: Question) -> Iterator[str]:
     if question.lists_rows:
-        yield f"Keeps {_listed([key.name for key in question.keys])} of every such row."
+        yield f"Keeps {join_words([key.name for key in question.keys])} of every such row."
         return
     if question.keys:
-        yield f"Groups them by {_listed([_named(key) for key in question.keys])}."
+        yield f"Groups them by {join_words([_named(key) for key in question.keys])}."
     else:
         yield "Makes one group of them."
     attributes = dict.fromkeys(a for key in question.keys for a in _attributes(key))
@@ -74,7 +190,9 @@ def _merges(question: Question) -> Iterator[str]:
     """Which aggregates a partial keeps, and how two partials become one."""
     for measure in question.measures:
         aggregates = aggregates_in(measure.expression)
-        kept = _listed([f"{text_of(each)}, merged {_MERGED[each.aggregation]}" for each in aggregates], "; ")
+        kept = join_words(
+            [f"{text_of(each)}, merged {_MERGED[each.aggregation]}" for each in aggregates], "; "
+        )
         if isinstance(measure.expression, Aggregate):
             yield f"Measures {measure.name} as {kept}."
         elif any(isinstance(node, Ratio) for node in nodes(measure.expression)):
@@ -90,9 +208,9 @@ def _ranks(question: Question) -> Iterator[str]:
     first = "the smallest" if rank.is_ascending else "the largest"
     many = "as many as the run's top says" if rank.top is None else f"the first {rank.top:,}"
     many = "only the first" if rank.top == 1 else many
-    within = f" within each {_listed(rank.within)}" if rank.within else ""
+    within = f" within each {join_words(rank.within)}" if rank.within else ""
     others = [key.name for key in question.keys if key.name not in rank.within]
-    ties = f" Of equals, the lowest {_listed(others)} comes first." if others else ""
+    ties = f" Of equals, the lowest {join_words(others)} comes first." if others else ""
     yield f"Ranks{within} by {rank.by}, {first} first, and keeps {many}.{ties}"
 
 
@@ -100,8 +218,8 @@ def _shows(question: Question) -> str:
     hidden = [column.name for column in question.answer_columns if column.name not in question.shown]
     order = ", then ".join(question.sort_columns)
     sorted_by = f", sorted by {order}" if order else ""
-    more = f" JSON, Parquet and xlsx also have {_listed(hidden)}." if hidden else ""
-    return f"Shows {_listed(question.shown)} in {question.csv_name}{sorted_by}.{more}"
+    more = f" JSON, Parquet and xlsx also have {join_words(hidden)}." if hidden else ""
+    return f"Shows {join_words(question.shown)} in {question.file_name('csv')}{sorted_by}.{more}"
 
 
 def _draws(question: Question) -> Iterator[str]:
@@ -127,7 +245,7 @@ def _attributes(key: Named) -> list[ColumnRef]:
     return [column for column in columns_in(key.expression) if column.is_attribute]
 
 
-def _listed(parts: Sequence[str], between: str = ", ") -> str:
+def join_words(parts: Sequence[str], between: str = ", ") -> str:
     """`a, b and c`; with another separator, the parts have commas of their own."""
     if len(parts) < 2 or between != ", ":
         return between.join(parts)

@@ -11,9 +11,9 @@ from itertools import zip_longest
 from sqlglot import Token, TokenType, exp, tokenize
 
 from kopitiam.contracts.errors import QuestionError
+from kopitiam.questions.definition_errors import nearest
 from kopitiam.questions.expressions import Aggregation, Function, Operator, Relation
 from kopitiam.questions.operations import PERIODS
-from kopitiam.questions.wording import nearest
 
 MOST_CHARACTERS = 2_000
 MOST_LEVELS = 20  # of parentheses, cases and prefixes; sqlglot needs some twenty frames for each

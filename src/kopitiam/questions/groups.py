@@ -11,6 +11,7 @@ from math import prod
 
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definition_errors import DefinitionError
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.expressions import (
     Arithmetic,
@@ -25,7 +26,6 @@ from kopitiam.questions.expressions import (
     In,
     Junction,
 )
-from kopitiam.questions.wording import Flaw
 
 MAX_GROUPS = 10_000_000
 SECONDS_PER_DAY = 86_400
@@ -39,14 +39,14 @@ Span = tuple[date, date]  # from the first day to the last, both included
 
 
 def require_few_groups(question: Question, parameters: Parameters, most: int = MAX_GROUPS) -> None:
-    """Raises `Flaw` if the keys can make more than `most` groups."""
+    """Raises `DefinitionError` if the keys can make more than `most` groups."""
     if question.lists_rows:
         return
     groups = count_groups(question, parameters)
     if groups > most:
         is_bounded = _days(question, parameters) != _EVER
         advice = "group by a coarser time" if is_bounded else 'add "@year" to where, group by a coarser time'
-        raise Flaw(
+        raise DefinitionError(
             "by",
             f"the keys can make {groups:,} groups; at most {most:,} are kept; {advice}, "
             "or raise the setting questions.max_groups",

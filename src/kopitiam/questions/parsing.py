@@ -15,6 +15,7 @@ from sqlglot import exp, parse_one
 from kopitiam.contracts.errors import QuestionError
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions import grammar, operations
+from kopitiam.questions.definition_errors import nearest, one_line
 from kopitiam.questions.expressions import (
     Aggregate,
     Case,
@@ -28,7 +29,6 @@ from kopitiam.questions.expressions import (
     columns_in,
 )
 from kopitiam.questions.layout import FACTS, LAYOUT
-from kopitiam.questions.wording import nearest, one_line
 
 MOST_DEPTH = 80  # of the tree: `a + b + c` is two deep
 MOST_NODES = 1_000  # BETWEEN reads its left side twice

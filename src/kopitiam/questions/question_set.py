@@ -14,11 +14,11 @@ from kopitiam.contracts.errors import QuestionError, RunFailed
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Table
 from kopitiam.questions.catalog import builtin, check_together, read_json
+from kopitiam.questions.definition_errors import DefinitionError, nearest, one_line
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.groups import MAX_GROUPS, require_few_groups
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import PartialPlan, StagePlan, plan_partials, plan_stages
-from kopitiam.questions.wording import Flaw, nearest, one_line
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class QuestionSet:
         for question in self.questions:
             try:
                 require_few_groups(question, self.parameters, max_groups)
-            except Flaw as flaw:
-                raise flaw.of_question(question.name) from None
+            except DefinitionError as flaw:
+                raise flaw.with_question(question.name) from None
 
     @cached_property
     def by_name(self) -> dict[str, Question]:

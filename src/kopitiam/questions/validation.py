@@ -1,6 +1,6 @@
-"""One definition read and checked, key by key.
+"""Reads and checks one definition, key by key. Every refusal is a `DefinitionError` of one line.
 
-The clauses `rank`, `chart` and `stages` are read in `clauses`. Every refusal is a `Flaw` of one line.
+The clauses `rank`, `chart` and `stages` are read in `clauses`; files and lists of definitions in `catalog`.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import Any, cast
 from kopitiam.contracts.errors import QuestionError
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.clauses import read_chart, read_rank, read_stages
+from kopitiam.questions.definition_errors import DefinitionError, nearest
 from kopitiam.questions.definitions import (
     FILTERS,
     RANK,
@@ -25,7 +26,6 @@ from kopitiam.questions.expressions import ColumnRef, Expression, columns_in
 from kopitiam.questions.layout import FACTS, LAYOUT, LayoutTable
 from kopitiam.questions.operations import with_article
 from kopitiam.questions.parsing import Scope, no_join_of_facts, parse
-from kopitiam.questions.wording import Flaw, nearest
 
 MOST_TITLE = 200
 MOST_CHARACTERS = 10_000  # of a definition as JSON
@@ -44,21 +44,21 @@ def is_builtin_name(name: object) -> bool:
 
 
 def read_definition(entry: Mapping[str, Any], *, is_builtin: bool = False) -> Question:
-    """One question from the keys of its definition; raises `Flaw`, one line, about the first wrong key."""
+    """The question that a definition describes. Raises DefinitionError for the first wrong key."""
     try:
         _require_plain(entry)
         return _Definition(entry, is_builtin).question()
-    except Flaw as flaw:
+    except DefinitionError as flaw:
         name = entry.get("name")
         is_name = isinstance(name, str) and (_NAME.fullmatch(name) or _BUILTIN_NAME.fullmatch(name))
-        raise (flaw.of_question(str(name)) if is_name else flaw) from None
+        raise (flaw.with_question(str(name)) if is_name else flaw) from None
 
 
 def _require_plain(entry: Mapping[str, Any]) -> None:
     """Keys that are known, values that JSON has, texts that can be encoded, and not too much of it."""
     for key in entry:
         if key not in KEYS:
-            raise Flaw(
+            raise DefinitionError(
                 str(key)[:40], f"is not known; want some of {', '.join(KEYS)}{nearest(str(key), KEYS)}"
             )
     for key, value in entry.items():
@@ -66,11 +66,13 @@ def _require_plain(entry: Mapping[str, Any]) -> None:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()
         except (TypeError, ValueError, RecursionError):
-            raise Flaw(key, "want texts, whole numbers, lists and tables of them") from None
+            raise DefinitionError(key, "want texts, whole numbers, lists and tables of them") from None
         if "\\u0000" in text:
-            raise Flaw(key, "a text must not have the character NUL")
+            raise DefinitionError(key, "a text must not have the character NUL")
     if (length := len(json.dumps(entry, ensure_ascii=False))) > MOST_CHARACTERS:
-        raise Flaw("name", f"the definition has {length:,} characters; at most {MOST_CHARACTERS:,} are read")
+        raise DefinitionError(
+            "name", f"the definition has {length:,} characters; at most {MOST_CHARACTERS:,} are read"
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class _Definition:
         measures = self._named("measure", Scope(fact.name, is_measure=True))
         keys = self._named("by", Scope(fact.name, may_use_attributes=True))
         if keys and not measures:
-            raise Flaw("measure", "is missing; by groups rows, so say what is measured, such as count(*)")
+            raise DefinitionError(
+                "measure", "is missing; by groups rows, so say what is measured, such as count(*)"
+            )
         shown = self._texts("columns")
         attributes: tuple[ColumnRef, ...]
         if measures:
@@ -124,26 +128,28 @@ class _Definition:
         name = self._text("name")
         pattern = _BUILTIN_NAME if self.is_builtin else _NAME
         if not pattern.fullmatch(name):
-            raise Flaw(
+            raise DefinitionError(
                 "name", f"{name[:60]!r}: want a small letter, then up to 39 of a to z, 0 to 9 and _, "
                 "such as sales_by_hour"
             )  # fmt: skip
         if name in _FILES or name.startswith("query_"):
-            raise Flaw("name", f"{name} is the name of another file; choose another")
+            raise DefinitionError("name", f"{name} is the name of another file; choose another")
         if name in _FILTER_NAMES:
-            raise Flaw("name", f"{name} is the name of a filter; choose another, such as by_{name}")
+            raise DefinitionError(
+                "name", f"{name} is the name of a filter; choose another, such as by_{name}"
+            )
         return name
 
     def _title(self) -> str:
         title = self._text("title")
         if not title.strip() or len(title) > MOST_TITLE or not title.isprintable():
-            raise Flaw("title", f"want one line of 1 to {MOST_TITLE} printable characters")
+            raise DefinitionError("title", f"want one line of 1 to {MOST_TITLE} printable characters")
         return title
 
     def _fact(self) -> LayoutTable:
         fact = self._text("from")
         if fact not in FACTS:
-            raise Flaw("from", f"{fact[:60]!r}: want {' or '.join(FACTS)}")
+            raise DefinitionError("from", f"{fact[:60]!r}: want {' or '.join(FACTS)}")
         return LAYOUT[fact]
 
     def _filter(self, text: str) -> NamedFilter | Expression:
@@ -152,30 +158,34 @@ class _Definition:
             for name in FILTERS:
                 if text == name:
                     if text == "@amount" and "final_amount" not in LAYOUT[fact].by_name:
-                        raise Flaw("where", f"@amount is about final_amount, which {fact} does not have")
+                        raise DefinitionError(
+                            "where", f"@amount is about final_amount, which {fact} does not have"
+                        )
                     return name
-            raise Flaw(
+            raise DefinitionError(
                 "where", f"{text[:60]!r} is no filter; there are {', '.join(FILTERS)}{nearest(text, FILTERS)}"
             )
         condition = _parsed("where", text, Scope(fact))
         if condition.kind is not Kind.BOOLEAN:
-            raise Flaw("where", f"{text[:60]!r} is {with_article(condition.kind)}; want a condition")
+            raise DefinitionError(
+                "where", f"{text[:60]!r} is {with_article(condition.kind)}; want a condition"
+            )
         return condition
 
     def _named(self, key: str, scope: Scope) -> tuple[Named, ...]:
         pairs = self._pairs(key)
         names = [name for name, _ in pairs]
         if len(pairs) > MOST[key]:
-            raise Flaw(key, f"{len(pairs)} are named; at most {MOST[key]} are kept")
+            raise DefinitionError(key, f"{len(pairs)} are named; at most {MOST[key]} are kept")
         for name in names:
             if names.count(name) > 1:
-                raise Flaw(key, f"{name[:60]!r} stands there twice")
+                raise DefinitionError(key, f"{name[:60]!r} stands there twice")
             if not _NAME.fullmatch(name):
-                raise Flaw(
+                raise DefinitionError(
                     key, f"{name[:60]!r} is no name; want small letters, digits and _, such as revenue"
                 )
             if name in _RESERVED:
-                raise Flaw(key, f"{name} is the name of something else; choose another")
+                raise DefinitionError(key, f"{name} is the name of something else; choose another")
         return tuple(Named(name, _parsed(f"{key}.{name}", text, scope)) for name, text in pairs)
 
     def _pairs(self, key: str) -> list[tuple[str, str]]:
@@ -183,7 +193,7 @@ class _Definition:
         given = self.entry.get(key, {})
         pairs = list(given.items()) if isinstance(given, Mapping) else given
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-            raise Flaw(key, 'want { name = "expression", … }')
+            raise DefinitionError(key, 'want { name = "expression", … }')
         return [(name, text) for name, text in pairs]
 
     def _written(self) -> str:
@@ -227,12 +237,12 @@ class _Definition:
         there = [t for t in identified if attribute in LAYOUT[t].by_name and table in ("", t)]
         if len(there) > 1:
             choices = " or ".join(f"{t}.{attribute}" for t in there)
-            raise Flaw("columns", f"{name} is in several tables; want {choices}")
+            raise DefinitionError("columns", f"{name} is in several tables; want {choices}")
         if there:
             column = LAYOUT[there[0]].by_name[attribute]
             return ColumnRef(there[0], attribute, column.kind, identified[there[0]])
         if table in FACTS and table != self._text("from"):
-            raise Flaw("columns", f"{name[:60]!r}: {no_join_of_facts(table, self._text('from'))}")
+            raise DefinitionError("columns", f"{name[:60]!r}: {no_join_of_facts(table, self._text('from'))}")
         holders = [t for t in LAYOUT.values() if not t.is_fact and attribute in t.by_name]
         references = LAYOUT[self._text("from")].references
         ids = [column for column, t in references.items() if t in {holder.name for holder in holders}]
@@ -240,39 +250,43 @@ class _Definition:
         hint = f"; to show it, make {' or '.join(ids)} a key" if ids else nearest(attribute, known)
         if table == self._text("from") and attribute in LAYOUT[table].by_name:
             hint = f"; want {attribute}"
-        raise Flaw("columns", f"{name[:60]!r} is no key, no measure and no attribute of a key{hint}")
+        raise DefinitionError(
+            "columns", f"{name[:60]!r} is no key, no measure and no attribute of a key{hint}"
+        )
 
     def _require_known(
         self, key: str, columns: Sequence[str], known: Sequence[str], rank: Rank | None
     ) -> None:
         for column in columns:
             if column == RANK and rank is None:
-                raise Flaw(key, "rank is named, but nothing is ranked; add rank = { by = …, top = … }")
+                raise DefinitionError(
+                    key, "rank is named, but nothing is ranked; add rank = { by = …, top = … }"
+                )
             if column == RANK and rank is not None and rank.top == 1:
-                raise Flaw(key, "rank is always 1, since top is 1; leave it out")
+                raise DefinitionError(key, "rank is always 1, since top is 1; leave it out")
             if column not in known:
-                raise Flaw(key, f"{column[:60]!r} is none of {', '.join(known)}")
+                raise DefinitionError(key, f"{column[:60]!r} is none of {', '.join(known)}")
 
     # -- values of the right shape
 
     def _text(self, key: str) -> str:
         text = self.entry.get(key)
         if not isinstance(text, str):
-            raise Flaw(key, f'is missing; want {key} = "…"' if text is None else "want a text")
+            raise DefinitionError(key, f'is missing; want {key} = "…"' if text is None else "want a text")
         return text
 
     def _texts(self, key: str, *, may_be_missing: bool = False) -> tuple[str, ...]:
         given = self.entry.get(key, [] if may_be_missing else None)
         if given is None:
-            raise Flaw(key, f'is missing; want {key} = ["…"]')
+            raise DefinitionError(key, f'is missing; want {key} = ["…"]')
         if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-            raise Flaw(key, f'want a list of texts, such as {key} = ["…"]')
+            raise DefinitionError(key, f'want a list of texts, such as {key} = ["…"]')
         if not given and not may_be_missing:
-            raise Flaw(key, f'is empty; want {key} = ["…"]')
+            raise DefinitionError(key, f'is empty; want {key} = ["…"]')
         if len(given) > MOST[key]:
-            raise Flaw(key, f"{len(given)} are named; at most {MOST[key]} are kept")
+            raise DefinitionError(key, f"{len(given)} are named; at most {MOST[key]} are kept")
         if twice := [text for text in given if given.count(text) > 1]:
-            raise Flaw(key, f"{twice[0][:60]!r} stands there twice")
+            raise DefinitionError(key, f"{twice[0][:60]!r} stands there twice")
         return tuple(given)
 
 
@@ -290,7 +304,7 @@ def _require_distinct(
     ]
     for name in names:
         if names.count(name) > 1:
-            raise Flaw("columns", f"{name} stands for two things; rename the key or the measure")
+            raise DefinitionError("columns", f"{name} stands for two things; rename the key or the measure")
 
 
 def _is_pair(value: object) -> bool:
@@ -306,4 +320,4 @@ def _parsed(key: str, text: str, scope: Scope) -> Expression:
     try:
         return parse(text, scope)
     except QuestionError as error:
-        raise Flaw(key, str(error)) from None
+        raise DefinitionError(key, str(error)) from None

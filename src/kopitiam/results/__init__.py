@@ -1,1 +1,1 @@
-"""Answers at rest and their forms: reference CSV, JSON and Parquet."""
+"""Answers at rest and their forms: CSV, JSON, Parquet, xlsx, charts and the report."""

@@ -1,4 +1,7 @@
-"""The answers of a run as record batches, with the columns, types and row order that every form has."""
+"""The answers of a run as record batches, with the columns, types and row order that all files share.
+
+Writing and reading files is in `answer_files`; values as text are in `cells`.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +19,7 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
 
 BATCH_ROWS = 65_536
-BATCH_BYTES = 16 << 20  # of texts, after which a batch ends
+BATCH_BYTES = 16 << 20  # of text in one batch
 MONEY = pa.decimal128(DIGITS + 1, DECIMALS)
 _MOST_DIGITS = 38
 _ARROW_TYPES: dict[Kind, pa.DataType] = {
@@ -33,24 +36,26 @@ _LARGER = {pa.int64(): pa.decimal128(_MOST_DIGITS, 0), MONEY: pa.decimal128(_MOS
 
 
 class Answers(Protocol):
-    """The answers of a run: as the pipeline makes them, or read back from files."""
+    """The answers of a run: as the pipeline computed them, or read back from files."""
 
     @property
-    def asked(self) -> QuestionSet: ...
+    def question_set(self) -> QuestionSet: ...
 
     def schema(self, name: str) -> pa.Schema: ...
 
     def rows(self, name: str) -> int: ...
 
     def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """In the order of the answer file, with these columns or all; never more than one batch in memory."""
+        """Yields the rows in the order of the answer file, with these columns or all; one batch in memory."""
         ...
 
 
 @dataclass(frozen=True)
 class ComputedAnswer:
-    """An answer as the pipeline leaves it, money and ratios in ten-thousandths: a small one in memory, in any
-    order; a large one as sorted Parquet files."""
+    """One answer of the pipeline, money and ratios in ten-thousandths.
+
+    A small answer is a table in any order; a large one is sorted Parquet files.
+    """
 
     table: pa.Table | None = None
     files: tuple[Path, ...] = ()
@@ -66,11 +71,13 @@ class ComputedAnswer:
         return pq.read_schema(self.files[0]) if self.table is None else self.table.schema
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """With these columns, or all. Where a batch ends depends on its rows only: a table and files with the
-        same rows give the same batches."""
+        """Yields batches with these columns, or all.
+
+        Batches end at the same rows for a table and for files with the same content.
+        """
         names = self.schema.names if columns is None else list(columns)
-        rows = rows_of_any_texts(self.schema, names)
-        return _up_to_the_bounds(_of_equal_length(self._pieces(names, rows), rows))
+        rows = rows_per_batch(self.schema, names)
+        return _bounded_batches(_equal_pieces(self._pieces(names, rows), rows))
 
     def _pieces(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         if self.table is not None:
@@ -80,12 +87,12 @@ class ComputedAnswer:
 
 
 @dataclass(frozen=True)
-class AnswerSet:
-    """The answers to a set of questions, with the ids that their tables lack."""
+class ComputedAnswers:
+    """The answers to a set of questions, with the ids that have no row in their table."""
 
-    asked: QuestionSet
+    question_set: QuestionSet
     computed: Mapping[str, ComputedAnswer]
-    unknown_ids: Mapping[str, pa.Array] = field(default_factory=dict)  # by table: each id once
+    unknown_ids: Mapping[str, pa.Array] = field(default_factory=dict)  # by table, distinct
 
     def schema(self, name: str) -> pa.Schema:
         return self._schemas[name]
@@ -96,66 +103,65 @@ class AnswerSet:
     def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         schema, computed = self.schema(name), self.computed[name]
         if computed.table is not None:
-            computed = ComputedAnswer(_in_order(self.asked.by_name[name], computed.table))
+            computed = ComputedAnswer(_in_order(self.question_set.by_name[name], computed.table))
         for batch in computed.batches():
-            rows = _logical(batch, schema)
+            rows = _typed(batch, schema)
             yield rows if columns is None else rows.select(list(columns))
 
     def unmatched(self) -> dict[str, int]:
-        """How many distinct ids each table lacks, of the tables that attributes are looked up in."""
-        tables = dict.fromkeys(table for question in self.asked.questions for table in question.looked_up)
+        """Counts the distinct ids without a row, by table that attributes are looked up in."""
+        tables = dict.fromkeys(
+            table for question in self.question_set.questions for table in question.looked_up
+        )
         return {
             table: len(self.unknown_ids[table]) if table in self.unknown_ids else 0
-            for table in self.asked.tables
+            for table in self.question_set.tables
             if table in tables
         }
 
     @cached_property
     def _schemas(self) -> dict[str, pa.Schema]:
         return {
-            question.name: _fitting(answer_schema(question), self.computed[question.name])
-            for question in self.asked.questions
+            question.name: _widened(answer_schema(question), self.computed[question.name])
+            for question in self.question_set.questions
         }
 
 
-def rows_of_any_texts(schema: pa.Schema, columns: Iterable[str]) -> int:
-    """The rows that may be read at once: their texts fit into BATCH_BYTES, even if all are the longest.
-
-    A power of two, as BATCH_ROWS is.
-    """
+def rows_per_batch(schema: pa.Schema, columns: Iterable[str]) -> int:
+    """Rows to read at once so that texts of the maximum length fit into BATCH_BYTES; a power of two."""
     texts = sum(pa.types.is_string(schema.field(name).type) for name in columns)
     most = BATCH_BYTES // (MAX_TEXT_BYTES * max(texts, 1))
     return min(BATCH_ROWS, 1 << most.bit_length() - 1) if texts else BATCH_ROWS
 
 
-def _of_equal_length(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of that many, and the rest."""
-    waiting: list[pa.RecordBatch] = []
+def _equal_pieces(pieces: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Cuts the same rows into pieces of `rows` rows; the last one may be shorter."""
+    pending: list[pa.RecordBatch] = []
     count = 0
     for piece in pieces:
         rest = piece
         while count + rest.num_rows >= rows:
-            yield _concatenated([*waiting, rest.slice(0, rows - count)])
-            rest, waiting, count = rest.slice(rows - count), [], 0
+            yield _concatenate([*pending, rest.slice(0, rows - count)])
+            rest, pending, count = rest.slice(rows - count), [], 0
         if rest.num_rows:
-            waiting.append(rest)
+            pending.append(rest)
             count += rest.num_rows
-    if waiting:
-        yield _concatenated(waiting)
+    if pending:
+        yield _concatenate(pending)
 
 
-def _up_to_the_bounds(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pieces put together until a batch has BATCH_ROWS rows, or texts of BATCH_BYTES."""
-    waiting: list[pa.RecordBatch] = []
+def _bounded_batches(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins pieces into batches of BATCH_ROWS rows or BATCH_BYTES of text, or slightly more."""
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in pieces:
-        waiting.append(piece)
+        pending.append(piece)
         rows, size = rows + piece.num_rows, size + _text_bytes(piece)
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _concatenated(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield _concatenated(waiting)
+            yield _concatenate(pending)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield _concatenate(pending)
 
 
 def _text_bytes(batch: pa.RecordBatch) -> int:
@@ -163,7 +169,7 @@ def _text_bytes(batch: pa.RecordBatch) -> int:
     return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in texts)
 
 
-def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenate(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -178,8 +184,8 @@ def _in_order(question: Question, table: pa.Table) -> pa.Table:
     return table.take(pc.sort_indices(table, order))
 
 
-def _fitting(schema: pa.Schema, answer: ComputedAnswer) -> pa.Schema:
-    """With larger types for sums that do not fit, which real sales never need."""
+def _widened(schema: pa.Schema, answer: ComputedAnswer) -> pa.Schema:
+    """The schema with wider types for sums that do not fit; real sales never need them."""
     for name in schema.names:
         usual = schema.field(name).type
         is_sum = usual in _LARGER and pa.types.is_decimal(answer.schema.field(name).type)
@@ -194,7 +200,7 @@ def _fits(units: pa.Array, usual: pa.DataType) -> bool:
     return all(bound is None or -limit < bound < limit for bound in bounds.values())
 
 
-def _logical(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [_converted(batch[field.name], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -208,7 +214,7 @@ def _converted(column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def money_of_units(units: pa.Array) -> pa.Array:
-    """Ten-thousandths as a decimal number: the same digits, with the point four places to the left."""
+    """Converts ten-thousandths to decimal numbers without copying the digits."""
     if not pa.types.is_decimal(units.type):
         units = units.cast(pa.decimal128(DIGITS + 1, 0))
     kind = pa.decimal128(units.type.precision, DECIMALS)
@@ -216,5 +222,6 @@ def money_of_units(units: pa.Array) -> pa.Array:
 
 
 def distinct(arrays: Iterable[pa.Array]) -> pa.Array:
+    """The distinct ids of all arrays."""
     chunks = [array.cast(pa.int64()) for array in arrays]
     return pc.unique(pa.chunked_array(chunks, pa.int64()).combine_chunks())

@@ -7,26 +7,149 @@ cells, headings and words of charts as formulas: `_shown` and `_chart` keep them
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from kopitiam.contracts.tables import Rejected
-from kopitiam.questions.definitions import Question
-from kopitiam.results.about import about, parameters_asked
+from kopitiam.questions.definitions import AnswerColumn, Question, matched_name
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.results.answers import Answers
+from kopitiam.results.cells import FIGURES, cell_text
 from kopitiam.results.charts.colours import class_rules, variables
-from kopitiam.results.charts.design import axis_of
 from kopitiam.results.charts.drawing import Drawing, draw, figures_of
-from kopitiam.results.charts.painter import Painter, Unpaintable, painting
+from kopitiam.results.charts.plan import axis_of
+from kopitiam.results.charts.rendering import Renderer, RenderingError, open_renderer
+from kopitiam.results.descriptions import describe, parameters_used
 from kopitiam.results.names import fitted, printable, without_formula
-from kopitiam.results.report_tables import Cells, cells, plain_cells
-from kopitiam.results.summary import Summary
+from kopitiam.results.summary import RunSummary
+
+MOST_ROWS = 500
+MOST_PERIODS = 12
+UNMATCHED = "not in its table"
+MISSING = "–"
+
+
+class Cell(NamedTuple):
+    text: str
+    note: str = ""  # what is said about it
+
+
+@dataclass(frozen=True)
+class Cells:
+    columns: list[str]
+    rows: list[list[Cell]]
+    numbers: Set[int] = field(default_factory=frozenset)  # the columns that hold figures
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """Columns of the answer: a line for each of `lines`, named by `label`, a column for each `period`."""
+
+    lines: str
+    label: str
+    period: str
+    figure: str
+
+
+def table_columns(question: Question) -> list[AnswerColumn]:
+    """What people look at: all but the marks of matching, and the ids that a shown name stands for."""
+    named = {
+        question.identity(attribute)
+        for attribute in question.attributes
+        if LAYOUT[attribute.table].label == attribute.name
+    }
+    return [
+        column
+        for column in question.answer_columns
+        if column.role != "matched" and (column.name not in named or column.name in question.shown)
+    ]
+
+
+def pivot_of(question: Question) -> Pivot | None:
+    """How the answer may be turned, by its keys and measures alone."""
+    figures = [column for column in question.answer_columns if column.role == "measure"]
+    if question.rank is not None or len(question.keys) != 2 or len(figures) != 1:
+        return None
+    axes = [axis_of(question, question.columns_by_name[key.name]) for key in question.keys]
+    periods = [axis for axis in axes if axis.is_time]
+    others = [axis for axis in axes if not axis.is_time]
+    if len(periods) != 1 or figures[0].kind not in FIGURES:
+        return None
+    labels = [a.name for a in question.attributes if question.identity(a) == others[0].name]
+    if len(labels) > 1:
+        return None
+    return Pivot(others[0].name, labels[0] if labels else others[0].name, periods[0].name, figures[0].name)
+
+
+def cells(answers: Answers, question: Question) -> Cells:
+    """The first rows of the answer, turned where that reads better."""
+    read, left_out = _first(answers, question.name)
+    pivot = pivot_of(question)
+    if pivot is not None and not left_out:
+        periods = sorted({row[pivot.period] for row in read}, key=lambda each: (each is not None, each))
+        if 1 < len(periods) <= MOST_PERIODS:
+            return _turned(question, pivot, periods, read)
+    return plain_cells(question, read, left_out)
+
+
+def plain_cells(question: Question, rows: Sequence[dict[str, Any]], left_out: int = 0) -> Cells:
+    columns = table_columns(question)
+    numbers = {place for place, column in enumerate(columns) if column.kind in FIGURES}
+    lines = [[_named(question, column, row) for column in columns] for row in rows]
+    return Cells([column.name for column in columns], lines, numbers, left_out)
+
+
+def _turned(
+    question: Question, pivot: Pivot, periods: Sequence[Any], rows: Sequence[dict[str, Any]]
+) -> Cells:
+    by_name = question.columns_by_name
+    figure, label = by_name[pivot.figure], by_name[pivot.label]
+    lines: dict[Any, dict[Any, Cell]] = {}
+    names: dict[Any, Cell] = {}
+    for row in rows:
+        names[row[pivot.lines]] = _named(question, label, row)
+        figures = lines.setdefault(row[pivot.lines], {})
+        figures[row[pivot.period]] = Cell(cell_text(figure, row[pivot.figure]))
+    shared = Counter(name.text for name in names.values())
+    for line, name in names.items():
+        if shared[name.text] > 1:
+            names[line] = name._replace(note=f"{pivot.lines} {line}")
+    shown = [
+        [names[line], *(lines[line].get(period, Cell(MISSING)) for period in periods)]
+        for line in sorted(lines, key=lambda line: (names[line].text, str(line)))
+    ]
+    heads = [cell_text(by_name[pivot.period], period) for period in periods]
+    return Cells([pivot.label, *heads], shown, set(range(1, len(heads) + 1)))
+
+
+def _first(answers: Answers, name: str) -> tuple[list[dict[str, Any]], int]:
+    read = list(islice(_rows(answers, name), MOST_ROWS))
+    return read, answers.rows(name) - len(read)
+
+
+def _rows(answers: Answers, name: str) -> Iterator[dict[str, Any]]:
+    for batch in answers.batches(name):
+        yield from batch.slice(0, MOST_ROWS).to_pylist()
+
+
+def _named(question: Question, column: AnswerColumn, row: dict[str, Any]) -> Cell:
+    """A name that its table lacks is said to be so."""
+    text = cell_text(column, row[column.name])
+    if column.attribute is None or LAYOUT[column.attribute.table].label != column.attribute.name:
+        return Cell(text)
+    matched = matched_name(question.identity(column.attribute))
+    return Cell(text, UNMATCHED if row[matched] is False else "")
+
 
 EXAMPLES = 20
 _CELL_ROOM = 560  # pixels, about; the whole text shows when one points at it
@@ -61,23 +184,23 @@ class Section:
 
 def report(
     answers: Answers,
-    summary: Summary,
+    summary: RunSummary,
     label: str = "",
     rejected: Sequence[Rejected] = (),
-    painter: Painter | None = None,
+    renderer: Renderer | None = None,
 ) -> str:
     """`rejected` are examples; `label` is the name that the run was given.
 
-    Without a `painter` one is started for this report alone.
+    Without a `renderer` one is started for this report alone.
     """
-    if painter is None:
-        with painting() as own:
+    if renderer is None:
+        with open_renderer() as own:
             return report(answers, summary, label, rejected, own)
     return _template().render(
         label=label,
         summary=summary,
-        sections=list(_sections(answers, summary, painter)),
-        parameters=parameters_asked(summary.asked.questions, summary.asked.parameters),
+        sections=list(_sections(answers, summary, renderer)),
+        parameters=parameters_used(summary.question_set.questions, summary.question_set.parameters),
         rejected=rejected,
         style=Markup(_style()),  # noqa: S704 - ours
         policy=content_policy(),
@@ -91,15 +214,17 @@ def content_policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _sections(answers: Answers, summary: Summary, painter: Painter) -> Iterator[Section]:
-    for question in summary.asked.questions:
+def _sections(answers: Answers, summary: RunSummary, renderer: Renderer) -> Iterator[Section]:
+    for question in summary.question_set.questions:
         drawing = draw(answers, question)
-        chart, note, is_tall = _chart(drawing, painter) if isinstance(drawing, Drawing) else (None, "", False)
+        chart, note, is_tall = (
+            _chart(drawing, renderer) if isinstance(drawing, Drawing) else (None, "", False)
+        )
         spread = drawing.spread if isinstance(drawing, Drawing) and question.lists_rows else None
         axis = axis_of(question, question.columns_by_name[spread.column]) if spread else None
         yield Section(
             question,
-            about(question, summary.asked.parameters),
+            describe(question, summary.question_set.parameters),
             chart,
             note if isinstance(drawing, Drawing) else drawing.reason,
             is_tall,
@@ -109,14 +234,14 @@ def _sections(answers: Answers, summary: Summary, painter: Painter) -> Iterator[
         )
 
 
-def _chart(drawing: Drawing, painter: Painter) -> tuple[Markup | None, str, bool]:
+def _chart(drawing: Drawing, renderer: Renderer) -> tuple[Markup | None, str, bool]:
     """A report without a chart is better than no report."""
     size = drawing.specification
     is_tall = size["height"] > _TALLEST * size["width"]
     try:
-        picture = _TEXT.sub(lambda text: without_formula(text[0]), painter.picture(drawing))
+        picture = _TEXT.sub(lambda text: without_formula(text[0]), renderer.svg(drawing))
         return Markup(picture), "", is_tall  # noqa: S704 - rebuilt from a closed list
-    except Unpaintable as error:
+    except RenderingError as error:
         return None, f"There is no chart: {error}.", False
 
 

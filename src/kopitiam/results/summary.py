@@ -1,11 +1,15 @@
-"""The account of a run: rows read = rows used + rows rejected, what was asked, what did not match."""
+"""The summary of a run: its questions, rows read = used + rejected, unmatched ids, the input's fingerprint.
 
-from collections.abc import Mapping
+How it is written to and read from `summary.json` is in `answer_files`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kopitiam.contracts.runs import TableState
-from kopitiam.contracts.stages import ByTable
+from kopitiam.contracts.progress import ByTable
+from kopitiam.contracts.runs import ChunkRecord, TableState
 from kopitiam.questions.question_set import QuestionSet
 
 
@@ -21,20 +25,20 @@ class RowCount:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a run provisional answers are about: rows processed, rows that have come, rows in all."""
+    """How much of a run provisional answers cover: rows processed, rows received, rows in all."""
 
     processed: int
     durable: int
-    expected: int | None  # known when every table has had its END
+    expected: int | None  # known once every table has its END
 
     @property
     def share(self) -> float:
-        """Of all rows, as far as they are known."""
+        """Processed rows as a share of all rows, or of those received while the total is unknown."""
         whole = self.durable if self.expected is None else self.expected
         return self.processed / whole if whole else 1.0
 
     def of_now(self, tables: Mapping[str, TableState]) -> "Coverage":
-        """As much is processed as before, of what has come and is expected by now."""
+        """The same processed rows, with the received and expected rows of these tables."""
         return replace(Coverage.of({}, tables), processed=self.processed)
 
     @classmethod
@@ -48,13 +52,15 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Summary:
-    asked: QuestionSet
+class RunSummary:
+    """Content of `summary.json`."""
+
+    question_set: QuestionSet
     tables: dict[str, RowCount]
     unmatched: dict[str, int]
-    answers: dict[str, int]  # rows of each answer
+    answers: dict[str, int]  # rows by question
     seconds: float
-    coverage: Coverage | None = None  # of provisional answers
+    coverage: Coverage | None = None  # only of provisional answers
     fingerprint: str | None = None  # of the input as it was sent
 
     @property
@@ -73,7 +79,7 @@ class Summary:
         coverage = {} if self.coverage is None else {"coverage": asdict(self.coverage)}
         fingerprint = {} if self.fingerprint is None else {"fingerprint": self.fingerprint}
         return {
-            "questions": self.asked.to_dict(),
+            "questions": self.question_set.to_dict(),
             "rows": {"read": self.read, "used": self.used, "rejected": self.rejected},
             "tables": {name: {"read": count.read, **asdict(count)} for name, count in self.tables.items()},
             "unmatched": self.unmatched,
@@ -82,3 +88,14 @@ class Summary:
             **coverage,
             **fingerprint,
         }
+
+
+def fingerprint(chunks: Iterable[ChunkRecord]) -> str:
+    """SHA-256 over table, number, rows and digest of every chunk, sorted.
+
+    Two reports with the same fingerprint are about the same input. Order of arrival, shards and repeated
+    uploads do not change it. The same folder sent by another client or as CSV has other chunks, so
+    different fingerprints prove nothing.
+    """
+    lines = sorted(f"{chunk.table} {chunk.number:08d} {chunk.rows} {chunk.digest}\n" for chunk in chunks)
+    return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"

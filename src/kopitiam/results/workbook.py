@@ -5,19 +5,251 @@ is followed by a column of texts. Rows are streamed: memory does not grow with t
 same bytes. Sheets are bounded, since XlsxWriter writes some 80,000 cells a second (docs/decisions/0004).
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import xlsxwriter
+from xlsxwriter.format import Format
 from xlsxwriter.workbook import Workbook
+from xlsxwriter.worksheet import Worksheet
 
-from kopitiam.questions.definitions import Question
-from kopitiam.results.about import about, parameters_asked
+from kopitiam.contracts.parameters import SECONDS_PER_DAY
+from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definitions import AnswerColumn, Question
+from kopitiam.results.answer_files import atomic_file
 from kopitiam.results.answers import Answers
-from kopitiam.results.forms import replacing
-from kopitiam.results.summary import Summary
-from kopitiam.results.workbook_sheets import EXCEL_DIGITS, AnswerSheet, clean
+from kopitiam.results.cells import plain_text
+from kopitiam.results.descriptions import describe, parameters_used
+from kopitiam.results.summary import RunSummary
+
+MOST_CELLS = 2_000_000  # of all sheets: some 25 seconds
+LEAST_CELLS = 20_000  # of one of many sheets
+MOST_TEXT_BYTES = 256 << 20  # of all sheets: escaped, they still fit into a zip file
+EXCEL_ROWS = 1_048_576
+EXCEL_DIGITS = 15
+_HEADER_ROWS = 2
+_FIRST_YEAR = 1901  # Excel counts days from 1900, and takes that for a leap year
+_DAYS_TO_1970 = 25_569
+_WIDEST, _NARROWEST = 60, 8
+_FIGURES = frozenset({Kind.COUNT, Kind.MONEY, Kind.NUMBER})
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")
+_FORMATS = {
+    Kind.MONEY: "#,##0.00##",
+    Kind.NUMBER: "#,##0.0###",
+    Kind.COUNT: "#,##0",
+    Kind.DATE: "yyyy-mm-dd",
+    Kind.INSTANT: "yyyy-mm-dd hh:mm:ss",
+}
+_Write = Callable[[int, int, Any, Format | None], Any]
+
+
+class _Exact(float):
+    """A number that is written with the digits of a decimal, not with those of the nearest float."""
+
+    digits = ""
+
+    def __format__(self, _: str) -> str:
+        return self.digits
+
+
+@dataclass(frozen=True)
+class _Column:
+    column: AnswerColumn
+    has_texts: bool  # some value has more digits than Excel keeps
+    width: int
+
+
+@dataclass(frozen=True)
+class AnswerSheet:
+    name: str
+    question: Question
+    answers: Answers
+    columns: tuple[_Column, ...]
+    rows: int  # on the sheet
+
+    @classmethod
+    def of(cls, answers: Answers, question: Question, name: str) -> "AnswerSheet":
+        shown = [question.columns_by_name[column] for column in question.shown]
+        columns = [*shown, *(column for column in question.answer_columns if column not in shown)]
+        cells = max(LEAST_CELLS, MOST_CELLS // len(answers.question_set.questions))
+        most = min(EXCEL_ROWS - _HEADER_ROWS, cells // len(columns))
+        rows = _rows_with_short_texts(answers, question.name, most)
+        return cls(name, question, answers, _measured(answers, question, columns, rows), rows)
+
+    @property
+    def title(self) -> str:
+        return f"{self.question.title} ({self.name})"
+
+    @property
+    def left_out(self) -> int:
+        return self.answers.rows(self.question.name) - self.rows
+
+    @property
+    def bound(self) -> str:
+        whole = self.rows + self.left_out
+        return (
+            f"the first {self.rows:,} of {whole:,} rows; all of them are in {self.question.file_name('csv')}"
+        )
+
+    def write(self, workbook: Workbook) -> None:
+        sheet = workbook.add_worksheet(self.name)
+        bold = workbook.add_format({"bold": True})
+        formats = {kind: workbook.add_format({"num_format": text}) for kind, text in _FORMATS.items()}
+        sheet.freeze_panes(_HEADER_ROWS, 0)
+        places = self._places()
+        for place, (each, is_text) in enumerate(places):
+            sheet.set_column(place, place, each.width + (len(" (exact)") if is_text else 0))
+        sheet.write_string(0, 0, self.title + (f": {self.bound}" if self.left_out else ""), bold)
+        for place, (each, is_text) in enumerate(places):
+            sheet.write_string(1, place, each.column.name + (" (exact)" if is_text else ""), bold)
+        if self.rows:
+            sheet.autofilter(1, 0, 1 + self.rows, len(places) - 1)
+        number = _HEADER_ROWS
+        for batch in _first(self.answers, self.question.name, self.rows):
+            written = [
+                _cells(sheet, each.column, batch[each.column.name], is_text) for each, is_text in places
+            ]
+            styles = [_style(each.column, formats) for each, _ in places]
+            for row in range(len(batch)):
+                for place, (write, values) in enumerate(written):
+                    if (value := values[row]) is not None:
+                        write(number, place, value, styles[place])
+                number += 1
+
+    def _places(self) -> list[tuple[_Column, bool]]:
+        return [
+            (each, is_text)
+            for each in self.columns
+            for is_text in ((False, True) if each.has_texts else (False,))
+        ]
+
+
+def _measured(
+    answers: Answers, question: Question, columns: Sequence[AnswerColumn], rows: int
+) -> tuple[_Column, ...]:
+    """The columns, with the width of their first values, and whether any value has too many digits."""
+    long: set[str] = set()
+    first: dict[str, list[Any]] = {}
+    for batch in _first(answers, question.name, rows):
+        long |= {column.name for column in columns if _is_long(batch[column.name])}
+        first = first or batch.slice(0, 1_000).to_pydict()
+    return tuple(_Column(each, each.name in long, _width(each, first.get(each.name, []))) for each in columns)
+
+
+def _rows_with_short_texts(answers: Answers, name: str, most: int) -> int:
+    """How many of the first `most` rows there are whose texts fit into the share of a sheet."""
+    left, rows = MOST_TEXT_BYTES // len(answers.question_set.questions), 0
+    for batch in _first(answers, name, most):
+        sizes = np.zeros(len(batch), np.int64)
+        for column in batch.columns:
+            if pa.types.is_string(column.type):
+                sizes += pc.binary_length(column).fill_null(0).to_numpy()
+        fitting = int(np.searchsorted(np.cumsum(sizes), left, side="right"))
+        rows += fitting
+        if fitting < len(batch):
+            break
+        left -= int(sizes.sum())
+    return rows
+
+
+def _first(answers: Answers, name: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """The first rows of an answer, never more than one batch in memory."""
+    left = rows
+    for batch in answers.batches(name):
+        if left <= 0:
+            return
+        yield batch.slice(0, left)
+        left -= len(batch)
+
+
+def _is_long(values: pa.Array) -> bool:
+    """Whether any value has more digits than Excel keeps; zeros at either end do not count."""
+    if pa.types.is_decimal(values.type):
+        scale = values.type.scale
+        limit = pa.scalar(Decimal(10) ** (EXCEL_DIGITS - scale), pa.decimal128(38, scale))
+    elif pa.types.is_integer(values.type):
+        limit = pa.scalar(10**EXCEL_DIGITS, pa.int64())
+    else:
+        return False
+    large = values.filter(pc.fill_null(pc.greater_equal(pc.abs(values), limit), False))
+    digits = (f"{value:f}".replace(".", "").strip("-0") for value in map(Decimal, large.to_pylist()))
+    return any(len(each) > EXCEL_DIGITS for each in digits)
+
+
+def _width(column: AnswerColumn, values: Sequence[Any]) -> int:
+    widest = max((len(str(value)) for value in values if value is not None), default=0)
+    separators = widest // 3 if column.kind in (Kind.COUNT, Kind.MONEY) else 0
+    return max(_NARROWEST, min(_WIDEST, max(len(column.name), widest + separators) + 2))
+
+
+def _cells(
+    sheet: Worksheet, column: AnswerColumn, values: pa.Array, is_text: bool
+) -> tuple[_Write, list[Any]]:
+    """How the cells of a column are written, and their values.
+
+    Numbers, dates and truths as such; ids and all else as text, which is never taken for a formula.
+    """
+    if column.kind is Kind.BOOLEAN:
+        return sheet.write_boolean, values.to_pylist()
+    texts = [
+        clean(text) if is_there else None
+        for text, is_there in zip(plain_text(values).to_pylist(), values.is_valid().to_pylist(), strict=True)
+    ]
+    if column.kind in _FIGURES and not is_text:
+        floats = values.cast(pa.float64(), safe=False).to_pylist()
+        return sheet.write_number, list(map(_exact, floats, texts))
+    if column.kind in (Kind.DATE, Kind.INSTANT):
+        is_early = pc.less(pc.year(values), _FIRST_YEAR).to_pylist()
+        days = zip(_days(values), texts, is_early, strict=True)
+        return _writing_days(sheet), [text if early else day for day, text, early in days]
+    return sheet.write_string, texts
+
+
+def _exact(number: float | None, text: str | None) -> _Exact | None:
+    if number is None or text is None:
+        return None
+    exact = _Exact(number)
+    exact.digits = text.removesuffix(".0")
+    return exact
+
+
+def _days(times: pa.Array) -> list[float | None]:
+    """Days since Excel's first one, with the time of the day as a fraction."""
+    seconds = times.cast(pa.timestamp("s")).cast(pa.int64()).cast(pa.float64())
+    days: list[float | None] = pc.add(
+        pc.divide(seconds, float(SECONDS_PER_DAY)), float(_DAYS_TO_1970)
+    ).to_pylist()
+    return days
+
+
+def _writing_days(sheet: Worksheet) -> _Write:
+    """Days that Excel does not know are texts."""
+
+    def write(row: int, place: int, value: float | str, style: Format | None) -> None:
+        if isinstance(value, str):
+            sheet.write_string(row, place, value)
+        else:
+            sheet.write_number(row, place, value, style)
+
+    return write
+
+
+def _style(column: AnswerColumn, formats: dict[Kind, Format]) -> Format | None:
+    is_key = column.kind is Kind.COUNT and column.role == "key"  # a year has no separators
+    return None if is_key else formats.get(column.kind)
+
+
+def clean(text: str) -> str:
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
 
 WORKBOOK_FILE = "results.xlsx"
 ABOUT = "About"
@@ -31,13 +263,14 @@ _OPTIONS = {
 }
 
 
-def write_workbook(path: Path, answers: Answers, summary: Summary) -> None:
+def write_workbook(path: Path, answers: Answers, summary: RunSummary) -> None:
     """Writes the file whole or not at all. Sheets have the first rows of long answers, and say so."""
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         workbook = xlsxwriter.Workbook(file, _OPTIONS)
         workbook.set_properties({"title": "Answers of Kopitiam", "created": _CREATED})
         sheets = [
-            AnswerSheet.of(answers, question, name) for question, name in _named(answers.asked.questions)
+            AnswerSheet.of(answers, question, name)
+            for question, name in _named(answers.question_set.questions)
         ]
         _write_about(workbook, sheets, summary)
         for sheet in sheets:
@@ -58,7 +291,7 @@ def _named(questions: Sequence[Question]) -> Iterator[tuple[Question, str]]:
         yield question, name
 
 
-def _write_about(workbook: Workbook, sheets: Sequence[AnswerSheet], summary: Summary) -> None:
+def _write_about(workbook: Workbook, sheets: Sequence[AnswerSheet], summary: RunSummary) -> None:
     sheet = workbook.add_worksheet(ABOUT)
     bold = workbook.add_format({"bold": True})
     sheet.set_column(0, 0, 28)
@@ -74,20 +307,20 @@ def _write_about(workbook: Workbook, sheets: Sequence[AnswerSheet], summary: Sum
 
 
 def _about_rows(
-    sheets: Sequence[AnswerSheet], summary: Summary
+    sheets: Sequence[AnswerSheet], summary: RunSummary
 ) -> Iterator[tuple[bool, tuple[str | int, ...]]]:
     """Lines of cells, with whether they are headings."""
-    asked = summary.asked
+    asked = summary.question_set
     yield True, ("Sheet", "Answer", "Rows", "On the sheet", "File")
     for sheet in sheets:
         rows = sheet.rows + sheet.left_out
-        yield False, (sheet.name, sheet.question.title, rows, sheet.rows, sheet.question.csv_name)
+        yield False, (sheet.name, sheet.question.title, rows, sheet.rows, sheet.question.file_name("csv"))
     yield False, ()
     yield True, ("What was asked",)
-    for name, value in parameters_asked(asked.questions, asked.parameters):
+    for name, value in parameters_used(asked.questions, asked.parameters):
         yield False, (name, value)
     for sheet in sheets:
-        yield False, (sheet.name, about(sheet.question, asked.parameters))
+        yield False, (sheet.name, describe(sheet.question, asked.parameters))
     yield False, ()
     yield True, ("Table", "", "Read", "Used", "Rejected")
     for table, count in summary.tables.items():
@@ -103,7 +336,7 @@ def _about_rows(
         yield False, (note,)
 
 
-def _notes(sheets: Sequence[AnswerSheet], summary: Summary) -> Iterator[str]:
+def _notes(sheets: Sequence[AnswerSheet], summary: RunSummary) -> Iterator[str]:
     if summary.coverage is not None:
         done = summary.coverage
         whole = done.durable if done.expected is None else done.expected

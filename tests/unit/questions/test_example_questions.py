@@ -5,16 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.cli.options import question_set
-from kopitiam.contracts.config import QuestionsSection
 from kopitiam.contracts.parameters import Parameters
+from kopitiam.questions.catalog import read_toml
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.charts.plan import require_drawable
 from kopitiam.verification import expected_answers
 from question_oracle import Tables, expected_rows
 
 FILE = Path(__file__).parents[3] / "examples" / "questions.toml"
-ASKED = question_set(QuestionsSection(), Parameters(), [FILE])
+QUESTIONS = QuestionSet.select(
+    Parameters(), read_toml(FILE.read_text(encoding="utf-8"), FILE.name, check=require_drawable)
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +33,26 @@ def tables(tiny_folder: Path) -> Tables:
 
 @pytest.fixture(scope="module")
 def by_duckdb(tiny_folder: Path) -> dict[str, list[tuple[str, ...]]]:
-    return expected_answers(tiny_folder, ASKED.parameters, ASKED.questions)
+    return expected_answers(tiny_folder, QUESTIONS.parameters, QUESTIONS.questions)
 
 
 def test_there_are_twelve_with_titles_and_charts() -> None:
-    assert len(ASKED.questions) == 12
-    assert all(question.chart is not None for question in ASKED.questions)
-    assert len({question.title for question in ASKED.questions}) == 12
+    assert len(QUESTIONS.questions) == 12
+    assert all(question.chart is not None for question in QUESTIONS.questions)
+    assert len({question.title for question in QUESTIONS.questions}) == 12
 
 
 def test_they_need_six_tables_and_every_way_to_count() -> None:
-    assert set(ASKED.tables) == set(LAYOUT) - {"vouchers"}
-    used = {each.aggregation for question in ASKED.questions for each in question.aggregates}
+    assert set(QUESTIONS.tables) == set(LAYOUT) - {"vouchers"}
+    used = {each.aggregation for question in QUESTIONS.questions for each in question.aggregates}
     assert used == {"sum", "count", "count_distinct"}
 
 
-@pytest.mark.parametrize("question", ASKED.questions, ids=lambda question: question.name)
+@pytest.mark.parametrize("question", QUESTIONS.questions, ids=lambda question: question.name)
 def test_both_checks_answer_it_alike(
     question: Question, tables: Tables, by_duckdb: dict[str, list[tuple[str, ...]]]
 ) -> None:
-    rows = expected_rows(question, tables, ASKED.parameters)
+    rows = expected_rows(question, tables, QUESTIONS.parameters)
     assert rows
     assert by_duckdb[question.name] == rows
     places = [place for place, name in enumerate(question.shown) if name in question.named]

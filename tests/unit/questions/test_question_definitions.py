@@ -23,7 +23,7 @@ chart   = { mark = "bar", x = "hour", y = "revenue", color = "store_name" }
 
 
 def test_the_four_questions_are_the_catalog() -> None:
-    assert {name: (question.csv_name, question.shown) for name, question in builtin().items()} == {
+    assert {name: (question.file_name("csv"), question.shown) for name, question in builtin().items()} == {
         "1": ("results_query_1.csv", ("transaction_id", "final_amount")),
         "2_1": ("results_query_2_1.csv", ("year_month_created_at", "item_name", "sellings_qty")),
         "2_2": ("results_query_2_2.csv", ("year_month_created_at", "item_name", "profit_sum")),
@@ -51,7 +51,7 @@ def test_questions_with_the_same_rows_and_keys_share_a_partial() -> None:
 
 def test_an_answer_has_keys_attributes_rank_measures_and_matches() -> None:
     [question] = read_toml(SALES_BY_HOUR, "mine.toml")
-    assert question.csv_name == "results_sales_by_hour.csv"
+    assert question.file_name("csv") == "results_sales_by_hour.csv"
     assert [(column.name, column.kind) for column in question.answer_columns] == [
         ("hour", Kind.COUNT),
         ("rank", Kind.COUNT),

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 
 from kopitiam.questions.catalog import builtin, read_json
-from kopitiam.questions.costs import BYTES_PER_ROW, bytes_per_row
-from kopitiam.questions.explanations import explain
+from kopitiam.questions.explanations import BYTES_PER_ROW, bytes_per_row, explain, text_of
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.parsing import Scope, parse
-from kopitiam.questions.sql_text import text_of
 
 OWN: dict[str, Any] = {
     "name": "mine",

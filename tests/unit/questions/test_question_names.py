@@ -23,7 +23,7 @@ def names_of_questions() -> set[str]:
     names = {name for name in CATALOG.by_name if not name.isdigit()}
     names |= set(CATALOG.stages.roles) - GENERAL
     for question in CATALOG.questions:
-        names |= {question.title, question.csv_name, question.file_stem}
+        names |= {question.title, question.file_name("csv"), question.file_stem}
         names |= {measure.name for measure in question.measures} - {"purchases"}
         names |= {key.name for key in question.keys if key.name.endswith("_created_at")}
     return names

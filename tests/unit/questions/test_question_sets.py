@@ -1,7 +1,8 @@
-"""Sets of questions: what is asked by names, which stages and columns have whose names, what JSON keeps."""
+"""Sets of questions: selection by name, names of stages and columns, JSON of this and of earlier versions."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,3 +229,22 @@ def test_a_list_has_the_ids_of_shown_attributes_as_keys() -> None:
         ("city", Kind.TEXT),
         ("store_is_matched", Kind.BOOLEAN),
     ]
+
+
+# What registries of earlier versions hold. A new form adds an entry; no entry is ever changed.
+KEPT: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("kept_by_earlier_versions.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("entry", KEPT, ids=lambda entry: entry["form"])
+def test_a_run_of_an_earlier_version_asks_what_it_asked_then(entry: dict[str, Any]) -> None:
+    asked = QuestionSet.of_run(entry["kept"])
+    tables = {name: [column.name for column in table.columns] for name, table in asked.tables.items()}
+    answers = {
+        q.name: [q.file_name("csv"), *(column.name for column in q.answer_columns)] for q in asked.questions
+    }
+    assert [partial.name for partial in asked.partials] == entry["partials"]
+    assert list(asked.stages.roles) == entry["stages"]
+    assert tables == entry["tables"]
+    assert answers == entry["answers"]

@@ -1,13 +1,13 @@
-"""One painter for all tests of charts: its engine starts once."""
+"""One renderer for all tests of charts: its engine starts once."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from kopitiam.results.charts.painter import Painter, painting
+from kopitiam.results.charts.rendering import Renderer, open_renderer
 
 
 @pytest.fixture(scope="session")
-def painter() -> Iterator[Painter]:
-    with painting() as started:
+def renderer() -> Iterator[Renderer]:
+    with open_renderer() as started:
         yield started

@@ -9,7 +9,7 @@ import pytest
 
 from kopitiam.contracts.tables import MAX_TEXT_BYTES, MAX_TEXT_CHARACTERS
 from kopitiam.results import answers as answers_module
-from kopitiam.results.answers import BATCH_BYTES, BATCH_ROWS, ComputedAnswer, rows_of_any_texts
+from kopitiam.results.answers import BATCH_BYTES, BATCH_ROWS, ComputedAnswer, rows_per_batch
 
 LONGEST = "\N{SMILING FACE WITH SUNGLASSES}" * MAX_TEXT_CHARACTERS
 
@@ -67,7 +67,7 @@ def test_the_longest_texts_make_batches_of_few_bytes(tmp_path, texts):
 
     assert sum(count for count, _ in rows) == 20_000
     assert max(size for _, size in rows) < 2 * BATCH_BYTES
-    assert rows_of_any_texts(pq.read_schema(file), table.column_names) * MAX_TEXT_BYTES * texts <= BATCH_BYTES
+    assert rows_per_batch(pq.read_schema(file), table.column_names) * MAX_TEXT_BYTES * texts <= BATCH_BYTES
 
 
 def test_no_rows_make_no_batches(tmp_path):

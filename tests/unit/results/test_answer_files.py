@@ -1,4 +1,4 @@
-"""Answers in order, and as files: five answers in three forms, and the summary last."""
+"""Answer files: order, columns and bytes of every form; answers, summary and rejected rows read back."""
 
 import csv
 import json
@@ -11,12 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kopitiam.contracts.errors import ServiceError
+from kopitiam.contracts.parameters import Parameters
+from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results import answers as answers_module
-from kopitiam.results.answers import AnswerSet, ComputedAnswer
-from kopitiam.results.forms import PARQUET_KEY, covering, write_forms
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.answer_files import (
+    PARQUET_KEY,
+    AnswerFiles,
+    read_rejected,
+    read_summary,
+    with_current_coverage,
+    write_answers,
+)
+from kopitiam.results.answers import ComputedAnswer, ComputedAnswers
+from kopitiam.results.summary import Coverage, RowCount, RunSummary
+from made_answers import small_answers
 
 MONTHLY = [("year_month_created_at", pa.string()), ("item_id", pa.int64()), ("item_name", pa.string())]
 MATCHED = [("item_is_matched", pa.bool_())]
@@ -91,21 +102,21 @@ def computed(sales):
 
 @pytest.fixture
 def answers(computed):
-    return AnswerSet(QuestionSet.of_catalog(), computed, UNKNOWN_IDS)
+    return ComputedAnswers(QuestionSet.of_catalog(), computed, UNKNOWN_IDS)
 
 
 @pytest.fixture
 def nothing(tmp_path):
     pq.write_table(table(SCHEMAS["1"], []), tmp_path / "none.parquet")
     empty = {name: ComputedAnswer(table(schema, [])) for name, schema in SCHEMAS.items()}
-    return AnswerSet(
+    return ComputedAnswers(
         QuestionSet.of_catalog(), empty | {"1": ComputedAnswer(files=(tmp_path / "none.parquet",))}
     )
 
 
 @pytest.fixture
 def summary():
-    return Summary(
+    return RunSummary(
         QuestionSet.of_catalog(),
         {"stores": RowCount(2, 0), "users": RowCount(5, 3)},
         {"stores": 1, "menu_items": 1, "users": 1},
@@ -207,7 +218,7 @@ def test_every_answer_has_the_columns_of_its_reference_file(answers, name):
 @pytest.mark.parametrize("batch_rows", [1, 65_536])
 def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, monkeypatch, batch_rows):
     monkeypatch.setattr(answers_module, "BATCH_ROWS", batch_rows)
-    write_forms(out, answers, summary)
+    write_answers(out, answers, summary)
     assert names(out) == FILES | {"summary.json"}
     for name, answer in builtin().items():
         wanted = rows(answers, name, *answers.schema(name).names)
@@ -222,14 +233,14 @@ def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, mo
         told = json.loads(kept.schema.metadata[PARQUET_KEY])
         assert told == {key: value for key, value in said.items() if key != "rows"}
         assert [tuple(row.values()) for row in kept.to_pylist()] == wanted
-        with (out / answer.csv_name).open(encoding="utf-8", newline="") as file:
+        with (out / answer.file_name("csv")).open(encoding="utf-8", newline="") as file:
             header, *lines = csv.reader(file)
         assert tuple(header) == answer.shown
         assert len(lines) == len(wanted)
 
 
 def test_the_reference_csv_is_written_to_the_letter(out, answers, summary):
-    write_forms(out, answers, summary)
+    write_answers(out, answers, summary)
     assert (out / "results_query_1.csv").read_bytes() == (
         b'transaction_id,final_amount\na,75.0\nb,76.5\n"c,""d""",100.075\ne,99999999999999.9999\nf,90.0\n'
     )
@@ -239,17 +250,17 @@ def test_the_reference_csv_is_written_to_the_letter(out, answers, summary):
 
 
 def test_answers_without_rows_are_files_with_headers(out, nothing, summary):
-    write_forms(out, nothing, summary)
+    write_answers(out, nothing, summary)
     assert names(out) == FILES | {"summary.json"}
     for name, answer in builtin().items():
-        assert (out / answer.csv_name).read_text() == ",".join(answer.shown) + "\n"
+        assert (out / answer.file_name("csv")).read_text() == ",".join(answer.shown) + "\n"
         assert json.loads((out / f"results_query_{name}.json").read_bytes())["rows"] == []
         assert pq.read_table(out / f"results_query_{name}.parquet").num_rows == 0
     assert nothing.unmatched() == {"stores": 0, "menu_items": 0, "users": 0}
 
 
 def test_the_summary_accounts_for_all_rows(out, answers, summary):
-    write_forms(out, answers, summary)
+    write_answers(out, answers, summary)
     said = json.loads((out / "summary.json").read_bytes())
     assert said == {
         "questions": QuestionSet.of_catalog().to_dict(),
@@ -267,18 +278,20 @@ def test_the_summary_accounts_for_all_rows(out, answers, summary):
 def test_the_same_answers_are_the_same_bytes_in_every_form(out, answers, summary):
     files = []
     for seconds in (1.0, 99.0):
-        write_forms(out, answers, replace(summary, seconds=seconds))
+        write_answers(out, answers, replace(summary, seconds=seconds))
         files.append({name: (out / name).read_bytes() for name in FILES})
     assert files[0] == files[1]
 
 
 @pytest.mark.parametrize("kind", ["answers", "nothing"])
 def test_the_coverage_of_an_answer_as_json_can_be_told_anew(out, kind, summary, request):
-    write_forms(out, request.getfixturevalue(kind), replace(summary, coverage=Coverage(5, 7, None)))
+    write_answers(out, request.getfixturevalue(kind), replace(summary, coverage=Coverage(5, 7, None)))
     with (out / "results_query_3.json").open("rb") as file:
         before = json.loads(file.read())
         file.seek(0)
-        after = json.loads(covering(file.readline(), lambda made: replace(made, durable=9)) + file.read())
+        after = json.loads(
+            with_current_coverage(file.readline(), lambda made: replace(made, durable=9)) + file.read()
+        )
     assert before["coverage"] == {"processed": 5, "durable": 7, "expected": None}
     assert after == before | {"coverage": {"processed": 5, "durable": 9, "expected": None}}
 
@@ -292,7 +305,7 @@ def test_the_summary_comes_last(out, answers, summary, monkeypatch):
         return real_replace(source, target)
 
     monkeypatch.setattr(Path, "replace", replace)
-    write_forms(out, answers, summary)
+    write_answers(out, answers, summary)
     assert replaced[-1] == "summary.json"
     assert set(replaced[:-1]) == FILES
     assert len(replaced) == 16
@@ -302,7 +315,7 @@ def test_files_of_an_earlier_run_are_replaced(out, answers, summary):
     for name in FILES | {"summary.json"}:
         (out / name).write_text("old" * 10_000)
     (out / "notes.txt").write_text("not ours")
-    write_forms(out, answers, summary)
+    write_answers(out, answers, summary)
     assert not any((out / name).read_bytes().startswith(b"old") for name in FILES | {"summary.json"})
     assert (out / "notes.txt").read_text() == "not ours"
 
@@ -312,6 +325,59 @@ def test_a_failure_in_the_middle_leaves_whole_files_and_no_summary(out, answers,
         (out / name).write_text("old")
     sales[2].write_bytes(sales[2].read_bytes()[:-8] + b"damaged!")
     with pytest.raises(pa.ArrowInvalid):
-        write_forms(out, answers, summary)
+        write_answers(out, answers, summary)
     assert names(out) == {"results_query_1.json"}
     assert (out / "results_query_1.json").read_text() == "old"
+
+
+SUMMARY = RunSummary(
+    QuestionSet.of_catalog(Parameters(top=7)), {"users": RowCount(5, 3)}, {"stores": 1}, {"1": 5}, 1.25
+)
+HEADER = "table,file,line,reason,row"
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_answers_are_read_back_as_they_are(tmp_path, name):
+    made = small_answers()
+    read = AnswerFiles.of(made.write(tmp_path), made.question_set)
+    assert read.schema(name).equals(made.schema(name))
+    assert read.rows(name) == made.rows(name)
+    rows = [row for batch in read.batches(name) for row in batch.to_pylist()]
+    assert rows == [row for batch in made.batches(name) for row in batch.to_pylist()]
+    one = read.schema(name).names[-1]
+    assert [batch[0].to_pylist() for batch in read.batches(name, [one])] == [[row[one] for row in rows]]
+
+
+@pytest.mark.parametrize("more", [{}, {"coverage": Coverage(1, 2, None)}, {"fingerprint": "sha256:00"}])
+def test_a_summary_is_read_back_as_it_is(more):
+    summary = replace(SUMMARY, **more)
+    assert read_summary(json.dumps(summary.to_dict()).encode()) == summary
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"attempt1", b'{"questions": 7}'])
+def test_what_is_no_summary_is_refused(text):
+    with pytest.raises(ServiceError, match=r"summary.json: not a summary"):
+        read_summary(text)
+
+
+def test_the_first_rejected_rows_are_read():
+    lines = [HEADER, *(f'users,u.csv,{n},"not ""it""","a,b"' for n in range(9))]
+    assert read_rejected(lines, 2) == [Rejected("u.csv", n, 'not "it"', "a,b") for n in (0, 1)]
+    assert len(read_rejected(lines, 20)) == 9
+
+
+@pytest.mark.parametrize(
+    "lines", [[], ["x"], ["x", "y", "z,z,z"], [HEADER, "users"], [HEADER, "users,u.csv,seven,no,row"]]
+)
+def test_what_a_client_sent_in_place_of_rejected_rows_is_passed_over(lines):
+    assert read_rejected(lines, 5) == []
+
+
+def test_a_long_rejected_row_is_shortened():
+    lines = [
+        HEADER,
+        f"users,u.csv,1,no,{'x' * 200_000}",
+        f"users,u.csv,{'9' * 6000},no,row",
+        "users,u.csv,2,no,y",
+    ]
+    assert [(bad.line, len(bad.row)) for bad in read_rejected(lines, 5)] == [(1, 400), (2, 1)]

@@ -14,11 +14,10 @@ import pytest
 from drawn_charts import Chart
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.results.answer_files import AnswerFiles
 from kopitiam.results.answers import BATCH_ROWS, answer_schema
 from kopitiam.results.charts.drawing import Drawing, draw
-from kopitiam.results.charts.painter import Painter
-from kopitiam.results.forms import form_name
-from kopitiam.results.reading import AnswerFiles
+from kopitiam.results.charts.rendering import Renderer
 from made_answers import MadeAnswers
 
 STORES = 10_000
@@ -28,14 +27,13 @@ ASKED = QuestionSet.of_catalog()
 SHOW_ALL = """
 import json, sys
 from pathlib import Path
-from kopitiam.gateway.paging import answer_page
+from kopitiam.gateway.routes.rows import answer_page
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.charts.painter import painting
+from kopitiam.results.charts.rendering import open_renderer
 from kopitiam.results.charts.drawing import Drawing, draw
-from kopitiam.results.forms import form_name
-from kopitiam.results.reading import AnswerFiles
+from kopitiam.results.answer_files import AnswerFiles
 from kopitiam.results.report import report
-from kopitiam.results.summary import Summary
+from kopitiam.results.summary import RunSummary
 
 def peak():  # of this program; getrusage would tell that of the process that started it
     status = Path("/proc/self/status").read_text()
@@ -44,12 +42,12 @@ def peak():  # of this program; getrusage would tell that of the process that st
 asked = QuestionSet.of_catalog()
 folder = Path(sys.argv[1])
 answers, before = AnswerFiles.of(folder, asked), peak()
-file = folder / form_name(asked.by_name["4"], "parquet")
+file = folder / asked.by_name["4"].file_name("parquet")
 pages = [answer_page(file, 20_000, 1000, search).rows for search in ("", "x")]
-with painting() as painter:
+with open_renderer() as renderer:
     drawings = [draw(answers, question) for question in asked.questions]
-    charts = [painter.picture(each) for each in drawings if isinstance(each, Drawing)]
-    page = report(answers, Summary(asked, {}, {}, {}, 1.0), painter=painter)
+    charts = [renderer.svg(each) for each in drawings if isinstance(each, Drawing)]
+    page = report(answers, RunSummary(asked, {}, {}, {}, 1.0), renderer=renderer)
 sizes = [len(page.encode()), max(map(len, charts)), *(len(json.dumps(rows)) for rows in pages)]
 print(json.dumps([sizes, peak() - before]))
 """
@@ -90,7 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         schema = answer_schema(ASKED.by_name[name])
         cells = [column.cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
         rows = pa.Table.from_arrays(cells, schema=schema)
-        file = folder / form_name(ASKED.by_name[name], "parquet")
+        file = folder / ASKED.by_name[name].file_name("parquet")
         pq.write_table(rows, file, row_group_size=BATCH_ROWS, compression="zstd")
     return folder
 
@@ -109,12 +107,12 @@ def test_report_charts_and_pages_stay_small_in_bytes_and_memory(folder: Path) ->
 
 
 def test_the_largest_of_ten_thousand_stores_are_drawn_and_the_others_added_up(
-    folder: Path, painter: Painter
+    folder: Path, renderer: Renderer
 ) -> None:
     answers = AnswerFiles.of(folder, ASKED)
     drawing = draw(answers, ASKED.by_name["3"])
     assert isinstance(drawing, Drawing)
-    chart = Chart(painter.picture(drawing))
+    chart = Chart(renderer.svg(drawing))
     named = {mark.told("store_name")[:5] for mark in chart.marks}
     assert named == {f"{store:05d}" for store in range(STORES - 10, STORES)} | {"other"}
     others = chart.mark(store_name="others", year_half_created_at="2024-H1").told("tpv")
@@ -123,23 +121,23 @@ def test_the_largest_of_ten_thousand_stores_are_drawn_and_the_others_added_up(
 
 
 def test_the_first_of_ten_thousand_stores_are_drawn_with_their_customers(
-    folder: Path, painter: Painter
+    folder: Path, renderer: Renderer
 ) -> None:
     drawing = draw(AnswerFiles.of(folder, ASKED), ASKED.by_name["4"])
     assert isinstance(drawing, Drawing)
-    chart = Chart(painter.picture(drawing))
+    chart = Chart(renderer.svg(drawing))
     assert {mark.told("store_name") for mark in chart.marks} == {name_of(store) for store in range(40)}
     assert drawing.caption == ("The chart shows 120 of 30,000 rows: those of the first store_name.",)
 
 
-def test_stores_whose_names_begin_alike_are_told_apart(painter: Painter) -> None:
+def test_stores_whose_names_begin_alike_are_told_apart(renderer: Renderer) -> None:
     common = "x" * 500
     answers = MadeAnswers(
         {"3": [("2024-H1", store, f"{common}{store}", Decimal(store), True) for store in (1, 2)]}
     )
     drawing = draw(answers, ASKED.by_name["3"])
     assert isinstance(drawing, Drawing)
-    words = [word for word in Chart(painter.picture(drawing)).words if word.startswith("x")]
+    words = [word for word in Chart(renderer.svg(drawing)).words if word.startswith("x")]
     assert [word.partition("…")[2] for word in words] == [
         " (store_id 1) · RM 1.00",
         " (store_id 2) · RM 2.00",

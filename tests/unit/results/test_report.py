@@ -15,14 +15,13 @@ from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results import report as reports
-from kopitiam.results.charts.painter import Unpaintable
-from kopitiam.results.report import content_policy
-from kopitiam.results.report_tables import MOST_ROWS
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.charts.rendering import RenderingError
+from kopitiam.results.report import MOST_ROWS, content_policy
+from kopitiam.results.summary import Coverage, RowCount, RunSummary
 from made_answers import MadeAnswers, answers_to, sales, small_answers
 
 FINGERPRINT = "sha256:" + "ab" * 32
-SUMMARY = Summary(
+SUMMARY = RunSummary(
     QuestionSet.of_catalog(Parameters(top=5)),
     {"stores": RowCount(2, 0), "transactions": RowCount(1_234_567, 3)},
     {"stores": 1, "menu_items": 0, "users": 2},
@@ -85,16 +84,18 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def report(painter):
+def report(renderer):
     def made(answers, summary=SUMMARY, label="", rejected=()):
-        return reports.report(answers, replace(summary, asked=answers.asked), label, rejected, painter)
+        return reports.report(
+            answers, replace(summary, question_set=answers.question_set), label, rejected, renderer
+        )
 
     return made
 
 
 @pytest.fixture
-def page(painter):
-    return Page(reports.report(small_answers(), SUMMARY, "January", REJECTED, painter))
+def page(renderer):
+    return Page(reports.report(small_answers(), SUMMARY, "January", REJECTED, renderer))
 
 
 def test_every_answer_is_there_with_its_chart_and_its_figures(page):
@@ -259,7 +260,7 @@ def test_the_same_answers_give_the_same_bytes(report):
 
 
 def test_no_answers_are_told_as_such(report):
-    page = Page(report(MadeAnswers(), Summary(QuestionSet.of_catalog(), {}, {}, {}, 0.0)))
+    page = Page(report(MadeAnswers(), RunSummary(QuestionSet.of_catalog(), {}, {}, {}, 0.0)))
     assert page.text.count("No rows.") == len(builtin())
     assert not page.all("svg")
     assert "Fingerprint" not in page.text
@@ -271,12 +272,12 @@ def test_figures_that_are_all_empty_are_shown_without_a_chart(report):
     assert ["2024-H1", "North", "empty"] in page.rows
 
 
-def test_a_chart_that_fails_costs_nothing_but_the_chart(painter, monkeypatch):
+def test_a_chart_that_fails_costs_nothing_but_the_chart(renderer, monkeypatch):
     def fail(_):
-        raise Unpaintable("the engine is gone")
+        raise RenderingError("the engine is gone")
 
-    monkeypatch.setattr(painter, "picture", fail)
-    page = Page(reports.report(small_answers(), SUMMARY, painter=painter))
+    monkeypatch.setattr(renderer, "svg", fail)
+    page = Page(reports.report(small_answers(), SUMMARY, renderer=renderer))
     assert page.text.count("There is no chart: the engine is gone.") == len(builtin())
     assert ["2024-01", "Latte", "3,031"] in page.rows
 

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results import workbook_sheets
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results import workbook
+from kopitiam.results.summary import Coverage, RowCount, RunSummary
 from kopitiam.results.workbook import write_workbook
 from made_answers import MadeAnswers, answers_to, question, sales, small_answers
 
 COUNTS = {"stores": RowCount(10, 0), "transactions": RowCount(33_973, 3)}
 
 
-def summary_of(answers: MadeAnswers, **changes: Any) -> Summary:
-    rows = {name: answers.rows(name) for name in answers.asked.by_name}
-    return replace(Summary(answers.asked, COUNTS, {"stores": 0, "users": 2}, rows, 1.5), **changes)
+def summary_of(answers: MadeAnswers, **changes: Any) -> RunSummary:
+    rows = {name: answers.rows(name) for name in answers.question_set.by_name}
+    return replace(RunSummary(answers.question_set, COUNTS, {"stores": 0, "users": 2}, rows, 1.5), **changes)
 
 
 def written(folder: Path, answers: MadeAnswers, **changes: Any) -> Path:
@@ -206,8 +206,8 @@ def test_every_kind_of_value_has_its_own_form(tmp_path: Path) -> None:
 
 
 def test_a_sheet_is_bounded_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbook_sheets, "MOST_CELLS", 5 * 40)
-    monkeypatch.setattr(workbook_sheets, "LEAST_CELLS", 6)
+    monkeypatch.setattr(workbook, "MOST_CELLS", 5 * 40)
+    monkeypatch.setattr(workbook, "LEAST_CELLS", 6)
     path = written(tmp_path, MadeAnswers({"1": sales(*["75"] * 100)}))
     rows = cells(path, "Q1")
     bound = "the first 20 of 100 rows; all of them are in results_query_1.csv"
@@ -220,7 +220,7 @@ def test_long_texts_bound_a_sheet_as_well(tmp_path: Path, monkeypatch: pytest.Mo
     texts = [f"sale {number:05d}" for number in range(100)]
     answers = MadeAnswers({"1": [(text, Decimal(75)) for text in texts]})
     share = 30 * len(texts[0]) + 1  # bytes: thirty rows and a piece of the next one
-    monkeypatch.setattr(workbook_sheets, "MOST_TEXT_BYTES", share * len(answers.asked.questions))
+    monkeypatch.setattr(workbook, "MOST_TEXT_BYTES", share * len(answers.question_set.questions))
     path = written(tmp_path, answers)
     assert [row[0] for row in cells(path, "Q1")[2:]] == texts[:30]
     bound = "the first 30 of 100 rows; all of them are in results_query_1.csv"
@@ -228,7 +228,7 @@ def test_long_texts_bound_a_sheet_as_well(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_bound_is_below_that_of_excel() -> None:
-    assert workbook_sheets.MOST_CELLS // 2 + 2 <= workbook_sheets.EXCEL_ROWS
+    assert workbook.MOST_CELLS // 2 + 2 <= workbook.EXCEL_ROWS
 
 
 def test_no_rows_make_a_sheet_with_a_header(tmp_path: Path) -> None:

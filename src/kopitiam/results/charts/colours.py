@@ -1,7 +1,7 @@
 """The colours of charts: one name each, with a value by day and one by night. Paper is always day.
 
 A chart names colours only. In its SVG each name is a class with the value of the day beside it: a page may
-recolour it with a style sheet, and a viewer without style sheets shows the day.
+recolour it with a style canvas, and a viewer without style sheets shows the day.
 """
 
 import re
@@ -40,20 +40,20 @@ NAMES = tuple(_COLOURS)
 _VARIABLE = re.compile(r"var\(--([a-z0-9]+)\)")
 
 
-def paint(name: str) -> str:
+def colour_variable(name: str) -> str:
     """The colour as a chart's specification names it."""
     return f"var(--{name})"
 
 
 def category(number: int) -> str:
-    return paint(f"c{number % CATEGORIES}")
+    return colour_variable(f"c{number % CATEGORIES}")
 
 
 def step(number: int) -> str:
-    return paint(f"h{number}")
+    return colour_variable(f"h{number}")
 
 
-def painted(value: str) -> str | None:
+def colour_name(value: str) -> str | None:
     """The name of the colour that an attribute of a drawn chart refers to."""
     match = _VARIABLE.fullmatch(value)
     return match[1] if match and match[1] in _COLOURS else None
@@ -64,12 +64,12 @@ def colour(name: str, theme: Theme = "light") -> str:
 
 
 def variables(theme: Theme) -> str:
-    """Declarations for a style sheet: `--chart-c0: #0072b2; …`."""
+    """Declarations for a style canvas: `--chart-c0: #0072b2; …`."""
     return " ".join(f"--chart-{name}: {colour(name, theme)};" for name in NAMES)
 
 
 def class_rules(within: str) -> str:
-    """What the classes of a chart mean, for the style sheet of a page: variables that the page sets."""
+    """What the classes of a chart mean, for the style canvas of a page: variables that the page sets."""
     rules = (
         f"{within} .{prefix}-{name} {{ {attribute}: var(--chart-{name}); }}"
         for name in NAMES

@@ -80,7 +80,7 @@ class _Bounds:
 
 def distribution(answers: Answers, name: str, column: str) -> Distribution:
     """Of a column of counts, money or ratios."""
-    question = answers.asked.by_name[name]
+    question = answers.question_set.by_name[name]
     kind = question.columns_by_name[column].kind
     bounds, largest = _Bounds(), answers.schema(name).empty_table()
     order = [(column, "descending"), *((each, "ascending") for each in question.sort_columns)]

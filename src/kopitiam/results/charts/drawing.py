@@ -1,4 +1,4 @@
-"""A chart before it is painted: what is drawn of an answer, and what the chart says about the rest.
+"""A chart before it is colour_name: what is drawn of an answer, and what the chart says about the rest.
 
 How bars are arranged follows from the definition and the number of rows:
 - up to 40 rows, or rows that neither add up nor follow a time or a number: a bar for each row, below one
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import Question
 from kopitiam.results.answers import Answers
+from kopitiam.results.cells import ringgit
 from kopitiam.results.charts import bars, grids, lines
-from kopitiam.results.charts.design import Axis, Design, NotDrawable, design
+from kopitiam.results.charts.canvas import Canvas, Spec
+from kopitiam.results.charts.data import ChartData, best_rows, first_rows, series
 from kopitiam.results.charts.distribution import Distribution, distribution
-from kopitiam.results.charts.selection import Selection, best_rows, first_rows, series
-from kopitiam.results.charts.sheet import Sheet, Spec
-from kopitiam.results.ringgit import ringgit
+from kopitiam.results.charts.plan import Axis, ChartPlan, NotDrawable, plan_chart
 
 MOST_LABELLED = 40  # rows of which each gets a bar with its figure, whatever the columns
 MOST_BARS = 120
@@ -30,7 +30,7 @@ MOST_CELLS = (60, 40)  # columns and rows of a heat map
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a painter needs, and what is said about the chart in words."""
+    """What a renderer needs, and what is said about the chart in words."""
 
     specification: Spec
     texts: tuple[str, ...]  # that take the places of `@0`, `@1`, …
@@ -42,44 +42,44 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Undrawn:
+class NoChart:
     """Why there is no chart, for people."""
 
     reason: str
     rows: int
 
 
-def draw(answers: Answers, question: Question) -> Drawing | Undrawn:
+def draw(answers: Answers, question: Question) -> Drawing | NoChart:
     rows = answers.rows(question.name)
     try:
-        chart = design(question)
+        chart = plan_chart(question)
         if chart is None:
-            return Undrawn("", rows)
+            return NoChart("", rows)
         if not rows:
-            return Undrawn("No rows.", 0)
+            return NoChart("No rows.", 0)
         return _drawn(answers, chart)
     except NotDrawable as reason:
-        return Undrawn(f"The chart cannot be drawn: {reason}.", rows)
+        return NoChart(f"The chart cannot be drawn: {reason}.", rows)
 
 
-def _drawn(answers: Answers, chart: Design) -> Drawing | Undrawn:
+def _drawn(answers: Answers, chart: ChartPlan) -> Drawing | NoChart:
     if chart.mark == "histogram":
         return _histogram(answers, chart)
-    sheet, selection = _sheet(answers, chart)
-    if sheet is None:
-        return Undrawn(f"Nothing to draw: {chart.figures.name} is empty in every row.", selection.rows)
-    sheet.caption = _left_out(chart, selection, _most_each(answers, chart))
-    return _finished(chart, sheet, selection.drawn + selection.lumped, selection.rows)
+    canvas, data = _canvas(answers, chart)
+    if canvas is None:
+        return NoChart(f"Nothing to draw: {chart.figures.name} is empty in every row.", data.rows)
+    canvas.caption = _left_out(chart, data, _most_each(answers, chart))
+    return _finished(chart, canvas, data.drawn + data.lumped, data.rows)
 
 
-def _finished(chart: Design, sheet: Sheet, drawn: int, rows: int) -> Drawing:
+def _finished(chart: ChartPlan, canvas: Canvas, drawn: int, rows: int) -> Drawing:
     said = f"{chart.question.title}. {_what(chart)}"
-    caption = tuple(sheet.caption)
-    specification = sheet.specification()
-    return Drawing(specification, tuple(sheet.texts), " ".join([said, *caption]), caption, drawn, rows)
+    caption = tuple(canvas.caption)
+    specification = canvas.specification()
+    return Drawing(specification, tuple(canvas.texts), " ".join([said, *caption]), caption, drawn, rows)
 
 
-def _what(chart: Design) -> str:
+def _what(chart: ChartPlan) -> str:
     if chart.mark == "histogram":
         return f"How many rows have which {chart.x.name}."
     by = f", by {chart.color.name}" if chart.color and chart.mark != "rect" else ""
@@ -88,55 +88,55 @@ def _what(chart: Design) -> str:
     return f"{chart.y.name} by {chart.x.name}{by}."
 
 
-def _sheet(answers: Answers, chart: Design) -> tuple[Sheet | None, Selection]:
+def _canvas(answers: Answers, chart: ChartPlan) -> tuple[Canvas | None, ChartData]:
     match chart.mark:
         case "bar":
             return _bars(answers, chart)
         case "point":
-            selection = first_rows(answers, chart, MOST_POINTS)
-            return lines.points(chart, selection) if selection.has_figures else None, selection
+            data = first_rows(answers, chart, MOST_POINTS)
+            return lines.points(chart, data) if data.has_figures else None, data
         case "rect":
             _require_apart(chart, chart.y)
-            selection = series(answers, chart, chart.y, *MOST_CELLS)
-            is_drawn = selection.has_figures
-            return grids.heat_map(chart, selection, chart.figures) if is_drawn else None, selection
+            data = series(answers, chart, chart.y, *MOST_CELLS)
+            is_drawn = data.has_figures
+            return grids.heat_map(chart, data, chart.figures) if is_drawn else None, data
         case _:
             _require_apart(chart, chart.color)
-            selection = series(answers, chart, chart.color, MOST_POINTS, MOST_EACH)
-            if not selection.has_figures:
-                return None, selection
-            paint = lines.line if chart.mark == "line" else lines.area
-            return paint(chart, selection, chart.color), selection
+            data = series(answers, chart, chart.color, MOST_POINTS, MOST_EACH)
+            if not data.has_figures:
+                return None, data
+            colour_variable = lines.line if chart.mark == "line" else lines.area
+            return colour_variable(chart, data, chart.color), data
 
 
-def _bars(answers: Answers, chart: Design) -> tuple[Sheet | None, Selection]:
+def _bars(answers: Answers, chart: ChartPlan) -> tuple[Canvas | None, ChartData]:
     rows = answers.rows(chart.question.name)
     if rows <= MOST_LABELLED:
-        selection = first_rows(answers, chart, rows)
-        sheet = bars.labelled_rows
+        data = first_rows(answers, chart, rows)
+        canvas = bars.labelled_rows
     elif chart.is_one_row_each:
         most = MOST_COLUMNS if chart.x.is_ordered else MOST_BARS
-        selection = first_rows(answers, chart, most)
-        sheet = bars.columns if chart.x.is_ordered else bars.labelled_rows
+        data = first_rows(answers, chart, most)
+        canvas = bars.columns if chart.x.is_ordered else bars.labelled_rows
     elif chart.is_whole and chart.color is not None:
         most = MOST_COLUMNS if chart.x.is_ordered else MOST_STACKED_ROWS
-        selection = series(answers, chart, chart.color, most, MOST_EACH)
-        return bars.stacked(chart, selection, chart.color) if selection.has_figures else None, selection
+        data = series(answers, chart, chart.color, most, MOST_EACH)
+        return bars.stacked(chart, data, chart.color) if data.has_figures else None, data
     else:
-        selection = best_rows(answers, chart, MOST_BARS, _most_each(answers, chart))
-        sheet = bars.labelled_rows
-    return sheet(chart, selection) if selection.has_figures else None, selection
+        data = best_rows(answers, chart, MOST_BARS, _most_each(answers, chart))
+        canvas = bars.labelled_rows
+    return canvas(chart, data) if data.has_figures else None, data
 
 
-def _most_each(answers: Answers, chart: Design) -> int:
+def _most_each(answers: Answers, chart: ChartPlan) -> int:
     """Bars of one `x`; a rank may have fewer places than there is room for."""
     rank = chart.question.rank
     if rank is None or set(rank.within) != {chart.x.identity}:
         return MOST_EACH
-    return min(MOST_EACH, answers.asked.parameters.top if rank.top is None else rank.top)
+    return min(MOST_EACH, answers.question_set.parameters.top if rank.top is None else rank.top)
 
 
-def _require_apart(chart: Design, along: Axis | None) -> None:
+def _require_apart(chart: ChartPlan, along: Axis | None) -> None:
     """Rows that share their place must add up."""
     keys = {key.name for key in chart.question.keys}
     axes = [chart.x] if along is None else [chart.x, along]
@@ -146,22 +146,20 @@ def _require_apart(chart: Design, along: Axis | None) -> None:
         raise NotDrawable(f"several rows share {shared}, and {chart.figures.name} does not add up")
 
 
-def _left_out(chart: Design, selection: Selection, most_each: int) -> list[str]:
+def _left_out(chart: ChartPlan, data: ChartData, most_each: int) -> list[str]:
     said = []
-    if selection.lumped:
-        said.append(f"{selection.lumped:,} of {selection.rows:,} rows are added up as others.")
-    left = selection.rows - selection.drawn - selection.lumped
+    if data.lumped:
+        said.append(f"{data.lumped:,} of {data.rows:,} rows are added up as others.")
+    left = data.rows - data.drawn - data.lumped
     if left:
-        said.append(
-            f"The chart shows {selection.rows - left:,} of {selection.rows:,} rows{_which(chart, most_each)}."
-        )
-    empty = sum(item.figure is None for item in selection.items)
+        said.append(f"The chart shows {data.rows - left:,} of {data.rows:,} rows{_which(chart, most_each)}.")
+    empty = sum(item.figure is None for item in data.items)
     if empty:
         said.append(f"{empty:,} {'row has' if empty == 1 else 'rows have'} no {chart.figures.name}.")
     return said
 
 
-def _which(chart: Design, most_each: int) -> str:
+def _which(chart: ChartPlan, most_each: int) -> str:
     if chart.mark == "point" or chart.is_one_row_each:
         return ": the first ones"
     if chart.mark == "rect":
@@ -176,18 +174,18 @@ def _which(chart: Design, most_each: int) -> str:
     return f": of each {chart.x.name} at most {MOST_EACH}, the {by}"
 
 
-def _histogram(answers: Answers, chart: Design) -> Drawing | Undrawn:
+def _histogram(answers: Answers, chart: ChartPlan) -> Drawing | NoChart:
     spread = distribution(answers, chart.question.name, chart.x.name)
     rows = spread.count + spread.missing
     if not spread.bins:
-        return Undrawn(f"Nothing to draw: {chart.x.name} is empty in every row.", rows)
-    sheet = grids.histogram(chart, spread)
-    sheet.caption = [summary_text(chart.x, spread)]
+        return NoChart(f"Nothing to draw: {chart.x.name} is empty in every row.", rows)
+    canvas = grids.histogram(chart, spread)
+    canvas.caption = [summary_text(chart.x, spread)]
     if spread.missing:
-        sheet.caption.append(
+        canvas.caption.append(
             f"{spread.missing:,} of {rows:,} rows have no {chart.x.name}; they are not drawn."
         )
-    return replace(_finished(chart, sheet, spread.count, rows), spread=spread)
+    return replace(_finished(chart, canvas, spread.count, rows), spread=spread)
 
 
 def summary_text(axis: Axis, spread: Distribution) -> str:

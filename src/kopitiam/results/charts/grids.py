@@ -4,44 +4,43 @@ from decimal import Decimal
 
 from kopitiam.contracts.money import UNITS
 from kopitiam.contracts.tables import Kind
-from kopitiam.results.cells import cell_text
-from kopitiam.results.charts.colours import STEPS, paint, step
-from kopitiam.results.charts.design import Axis, Design
+from kopitiam.results.cells import cell_text, ringgit
+from kopitiam.results.charts.canvas import LINE, Box, Canvas, Label, hover_text
+from kopitiam.results.charts.colours import STEPS, colour_variable, step
+from kopitiam.results.charts.data import ChartData
 from kopitiam.results.charts.distribution import Bin, Distribution, round_width, units_text
 from kopitiam.results.charts.labels import add_ticks, names_of_series, names_of_x, places
-from kopitiam.results.charts.selection import Selection
-from kopitiam.results.charts.sheet import LINE, Box, Label, Sheet, hover_text
+from kopitiam.results.charts.plan import Axis, ChartPlan
 from kopitiam.results.names import fitted, printable, text_width
-from kopitiam.results.ringgit import ringgit
 
 _NAME_ROOM = 220
 _OPEN_GAP = 14  # pixels before the bar that has no end
 
 
-def heat_map(design: Design, selection: Selection, figures: Axis) -> Sheet:
+def heat_map(plan: ChartPlan, data: ChartData, figures: Axis) -> Canvas:
     """A cell for each `x` and `y`; the colour says in which of some steps the figure falls."""
-    names, series = names_of_x(design.x, selection.items), names_of_series(design.y, selection.items)
-    rows = places(design.y, series)
-    sheet = Sheet(None, figures.title, design.x.title)
+    names, series = names_of_x(plan.x, data.items), names_of_series(plan.y, data.items)
+    rows = places(plan.y, series)
+    canvas = Canvas(None, figures.title, plan.x.title)
     texts = {value: series[value] if value in series.identities else str(value) for value in rows}
-    sheet.left = 14 + max(min(text_width(printable(text)), _NAME_ROOM) for text in texts.values())
-    sheet.height = len(rows) * (LINE + 2)
-    at = places(design.x, names)
-    pitch = min(60.0, sheet.width / len(at))
-    scale = _Steps([item.figure for item in selection.items if item.figure is not None], figures)
-    sheet.add_legend(scale.legend())
+    canvas.left = 14 + max(min(text_width(printable(text)), _NAME_ROOM) for text in texts.values())
+    canvas.height = len(rows) * (LINE + 2)
+    at = places(plan.x, names)
+    pitch = min(60.0, canvas.width / len(at))
+    scale = _Steps([item.figure for item in data.items if item.figure is not None], figures)
+    canvas.add_legend(scale.legend())
     cells = []
-    for item in selection.items:
+    for item in data.items:
         left, upper = at[item.x] * pitch, rows[item.series] * (LINE + 2)
         pairs = [
-            (design.x.name, names[item.x]),
-            (design.y.name, series[item.series]),
+            (plan.x.name, names[item.x]),
+            (plan.y.name, series[item.series]),
             (figures.name, cell_text(figures.column, item.figure)),
         ]
-        colour = paint("grid") if item.figure is None else scale.colour(Decimal(item.figure))
+        colour = colour_variable("grid") if item.figure is None else scale.colour(Decimal(item.figure))
         cells.append((left, left + pitch - 1, upper, upper + LINE + 1, colour, hover_text(pairs)))
-    sheet.add_cells(cells)
-    sheet.add_labels(
+    canvas.add_cells(cells)
+    canvas.add_labels(
         [
             Label(fitted(texts[value], _NAME_ROOM), -8, number * (LINE + 2) + LINE / 2, "end", texts[value])
             for value, number in rows.items()
@@ -51,8 +50,8 @@ def heat_map(design: Design, selection: Selection, figures: Axis) -> Sheet:
         (number * pitch + pitch / 2, names[value] if value in names.identities else str(value))
         for value, number in at.items()
     ]
-    add_ticks(sheet, ticks, pitch)
-    return sheet
+    add_ticks(canvas, ticks, pitch)
+    return canvas
 
 
 class _Steps:
@@ -77,37 +76,39 @@ class _Steps:
         return [(f"from {text}", self._shade(number)) for number, text in enumerate(texts)]
 
 
-def histogram(design: Design, spread: Distribution) -> Sheet:
+def histogram(plan: ChartPlan, spread: Distribution) -> Canvas:
     """Bars between round bounds. The last one may be open: it has no upper bound, and looks and reads so."""
-    sheet = Sheet("y", "rows", design.x.title, left=64, right=24, height=260, is_whole=True)
-    sheet.domain = (0, max(each.count for each in spread.bins))
+    canvas = Canvas("y", "rows", plan.x.title, left=64, right=24, height=260, is_whole=True)
+    canvas.domain = (0, max(each.count for each in spread.bins))
     has_open = spread.bins[-1].is_open
-    pitch = (sheet.width - (_OPEN_GAP if has_open else 0)) / len(spread.bins)
+    pitch = (canvas.width - (_OPEN_GAP if has_open else 0)) / len(spread.bins)
     boxes, ticks = [], []
     for number, each in enumerate(spread.bins):
         left = number * pitch + (_OPEN_GAP if each.is_open else 0)
-        hover = hover_text([(design.x.name, bin_text(spread.kind, each)), ("rows", f"{each.count:,}")])
-        boxes.append(Box(0, each.count, left + 0.5, left + pitch - 0.5, paint("bar"), hover, each.is_open))
+        hover = hover_text([(plan.x.name, bin_text(spread.kind, each)), ("rows", f"{each.count:,}")])
+        boxes.append(
+            Box(0, each.count, left + 0.5, left + pitch - 0.5, colour_variable("bar"), hover, each.is_open)
+        )
         ticks.append((left, _bound(spread.kind, each.first)))
     if not has_open:
-        ticks.append((sheet.width, _bound(spread.kind, spread.bins[-1].beyond)))
-    sheet.add_boxes(boxes)
-    _add_bounds(sheet, ticks, pitch, has_open)
+        ticks.append((canvas.width, _bound(spread.kind, spread.bins[-1].beyond)))
+    canvas.add_boxes(boxes)
+    _add_bounds(canvas, ticks, pitch, has_open)
     if has_open:
         text = bin_text(spread.kind, spread.bins[-1])
         below = boxes[-1 - int(text_width(text) // pitch) :]  # the bars that the text stands over
-        y = sheet.height * (1 - max(box.end for box in below) / sheet.domain[1])
-        sheet.add_labels([Label(text, sheet.width, y - 10, "end")])
-    return sheet
+        y = canvas.height * (1 - max(box.end for box in below) / canvas.domain[1])
+        canvas.add_labels([Label(text, canvas.width, y - 10, "end")])
+    return canvas
 
 
-def _add_bounds(sheet: Sheet, ticks: list[tuple[float, str]], pitch: float, has_open: bool) -> None:
+def _add_bounds(canvas: Canvas, ticks: list[tuple[float, str]], pitch: float, has_open: bool) -> None:
     """As many bounds as there is room for; that of the open bar always."""
     last = [ticks.pop()] if has_open else []
     widest = max((text_width(text) for _, text in [*ticks, *last]), default=0) + 14
     every = max(1, -(-int(widest) // max(1, int(pitch))))
     kept = [tick for tick in ticks[::every] if not last or last[0][0] - tick[0] >= widest]
-    sheet.add_labels([Label(text, x, sheet.height + 14, "middle") for x, text in [*kept, *last]])
+    canvas.add_labels([Label(text, x, canvas.height + 14, "middle") for x, text in [*kept, *last]])
 
 
 def bin_text(kind: Kind, each: Bin) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.expressions import Function
 from kopitiam.results.cells import EMPTY, Value, cell_text
-from kopitiam.results.charts.design import Axis
-from kopitiam.results.charts.selection import Identity, Item
-from kopitiam.results.charts.sheet import Label, Sheet
+from kopitiam.results.charts.canvas import Canvas, Label
+from kopitiam.results.charts.data import Identity, Item
+from kopitiam.results.charts.plan import Axis
 from kopitiam.results.names import MarkedName, fitted, text_width
 
 MOST_FILLED = 400  # places, with those of periods in between that have no row
@@ -97,14 +97,14 @@ def _periods(first: str, last: str, mark: str, each_year: int) -> list[str] | No
     return [f"{n // each_year:04d}{mark}{n % each_year + 1:0{digits}d}" for n in range(begin, end + 1)]
 
 
-def add_ticks(sheet: Sheet, ticks: Iterable[tuple[float, str]], step: float) -> None:
+def add_ticks(canvas: Canvas, ticks: Iterable[tuple[float, str]], step: float) -> None:
     """Labels below the plot, as many as there is room for; neighbours are `step` pixels apart."""
     texts = list(ticks)
     widest = max((min(text_width(text), _TICK_ROOM) for _, text in texts), default=0) + 12
     every = max(1, -(-int(widest) // max(1, int(step))))
-    sheet.add_labels(
+    canvas.add_labels(
         [
-            Label(fitted(text, max(_TICK_ROOM, step - 12)), x, sheet.height + 14, "middle", text)
+            Label(fitted(text, max(_TICK_ROOM, step - 12)), x, canvas.height + 14, "middle", text)
             for x, text in texts[::every]
         ]
     )

@@ -6,11 +6,11 @@ from decimal import Decimal
 from kopitiam.contracts.tables import Kind
 from kopitiam.results.cells import cell_text
 from kopitiam.results.charts.bars import OTHERS, category_colours
-from kopitiam.results.charts.colours import CATEGORIES, paint
-from kopitiam.results.charts.design import Axis, Design
+from kopitiam.results.charts.canvas import Canvas, Spec, hover_text
+from kopitiam.results.charts.colours import CATEGORIES, colour_variable
+from kopitiam.results.charts.data import ChartData, Figure, Identity, Item
 from kopitiam.results.charts.labels import Names, add_ticks, measured, names_of_series, names_of_x, places
-from kopitiam.results.charts.selection import Figure, Identity, Item, Selection
-from kopitiam.results.charts.sheet import Sheet, Spec, hover_text
+from kopitiam.results.charts.plan import Axis, ChartPlan
 
 _MOST_MARKED = 1_000  # points of lines that tell their figure
 _MOST_SEEN = 80  # places of points that are large enough to be seen apart
@@ -19,57 +19,57 @@ _STROKE: Spec = {"field": "c", "type": "nominal", "scale": None, "legend": None}
 _HOVER: Spec = {"field": "h", "type": "nominal"}
 
 
-def line(design: Design, selection: Selection, along: Axis | None) -> Sheet:
-    drawing = _Lines(design, selection, along)
+def line(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
+    drawing = _Lines(plan, data, along)
     values = [value for each in drawing.series for value in drawing.points(each)]
-    drawing.sheet.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
+    drawing.canvas.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
     drawing.mark_points(values)
-    return drawing.sheet
+    return drawing.canvas
 
 
-def area(design: Design, selection: Selection, along: Axis | None) -> Sheet:
+def area(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
     """Stacked if the figures add up to a whole; otherwise one above the other, half transparent."""
-    drawing = _Lines(design, selection, along)
-    if not design.is_whole:
+    drawing = _Lines(plan, data, along)
+    if not plan.is_whole:
         values = [value for each in drawing.series for value in drawing.points(each)]
         mark: Spec = {"type": "area", "fillOpacity": 0.25, "line": False}
-        drawing.sheet.add_points(values, mark, detail=_DETAIL, fill=_STROKE)
-        drawing.sheet.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
+        drawing.canvas.add_points(values, mark, detail=_DETAIL, fill=_STROKE)
+        drawing.canvas.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
         drawing.mark_points(values)
-        return drawing.sheet
+        return drawing.canvas
     base: dict[Identity, Decimal] = {}
     stacks = [drawing.points(each, base) for each in drawing.series]
     for values in stacks:
-        drawing.sheet.add_points(values, {"type": "area"}, y2={"field": "z"}, detail=_DETAIL, fill=_STROKE)
+        drawing.canvas.add_points(values, {"type": "area"}, y2={"field": "z"}, detail=_DETAIL, fill=_STROKE)
     drawing.mark_points([value for values in stacks for value in values], is_seen=False)
-    return drawing.sheet
+    return drawing.canvas
 
 
-def points(design: Design, selection: Selection) -> Sheet:
+def points(plan: ChartPlan, data: ChartData) -> Canvas:
     """A point for each row; of more than ten colours none is used, and pointing at a point tells the name."""
-    few = len({item.series for item in selection.items}) <= CATEGORIES
-    drawing = _Lines(design, selection, design.color if few else None)
+    few = len({item.series for item in data.items}) <= CATEGORIES
+    drawing = _Lines(plan, data, plan.color if few else None)
     values = [value for each in drawing.series for value in drawing.points(each)]
-    drawing.sheet.add_points(
+    drawing.canvas.add_points(
         [value for value in values if value["y"] is not None],
         {"type": "point", "filled": True, "size": 40, "opacity": 0.75},
         fill=_STROKE,
         description=_HOVER,
     )
-    return drawing.sheet
+    return drawing.canvas
 
 
 class _Lines:
     """The series of a chart and the places of their points."""
 
-    def __init__(self, design: Design, selection: Selection, along: Axis | None) -> None:
-        self.design, self.along = design, along
-        self.items = selection.items
-        self.others = selection.others if selection.lumped else {}
-        self.sheet = Sheet("y", design.y.title, design.x.title, left=64, right=20)
-        self.sheet.is_whole = design.y.kind is Kind.COUNT
-        self.on_x = selection.on_x
-        self.names = names_of_x(design.x, self.on_x)
+    def __init__(self, plan: ChartPlan, data: ChartData, along: Axis | None) -> None:
+        self.design, self.along = plan, along
+        self.items = data.items
+        self.others = data.others if data.lumped else {}
+        self.canvas = Canvas("y", plan.y.title, plan.x.title, left=64, right=20)
+        self.canvas.is_whole = plan.y.kind is Kind.COUNT
+        self.on_x = data.on_x
+        self.names = names_of_x(plan.x, self.on_x)
         self.slots: list[Identity] = []  # all places, if they are not to scale
         self.places = self._places()
         self.series: list[Identity | None] = [None]
@@ -83,11 +83,11 @@ class _Lines:
 
     def _add_legend(self, names: Names) -> None:
         entries = [(names[each], self.colour(each)) for each in names.identities]
-        self.sheet.add_legend([*entries, (OTHERS, paint("others"))] if self.others else entries)
+        self.canvas.add_legend([*entries, (OTHERS, colour_variable("others"))] if self.others else entries)
 
     def colour(self, series: Identity | None) -> str:
         if self.series_names is None:
-            return paint("bar")
+            return colour_variable("bar")
         return category_colours(self.series_names)(series)
 
     def _places(self) -> dict[Identity, float]:
@@ -99,13 +99,13 @@ class _Lines:
         if is_period or not axis.is_ordered or None in numbers.values() or len(numbers) < 2:
             slots = places(axis, names)
             self.slots = list(slots)
-            pitch = self.sheet.width / len(slots)
+            pitch = self.canvas.width / len(slots)
             ticks = [(n * pitch + pitch / 2, _tick(names, value)) for value, n in slots.items()]
-            add_ticks(self.sheet, ticks, pitch)
+            add_ticks(self.canvas, ticks, pitch)
             return {value: n * pitch + pitch / 2 for value, n in slots.items()}
         known = {x: number for x, number in numbers.items() if number is not None}
         low, high = min(known.values()), max(known.values())
-        at = {x: (number - low) / ((high - low) or 1) * self.sheet.width for x, number in known.items()}
+        at = {x: (number - low) / ((high - low) or 1) * self.canvas.width for x, number in known.items()}
         self._add_scaled_ticks(sorted(at, key=at.__getitem__), at)
         return at
 
@@ -115,13 +115,13 @@ class _Lines:
         for value in ordered:
             if not ticks or at[value] - ticks[-1][0] >= 120:
                 ticks.append((at[value], _tick(self.names, value)))
-        add_ticks(self.sheet, ticks, self.sheet.width)
+        add_ticks(self.canvas, ticks, self.canvas.width)
 
     def points(self, series: Identity | None, base: dict[Identity, Decimal] | None = None) -> list[Spec]:
         """From left to right; with `base` on top of what lies there already."""
         is_rest = bool(self.others) and series == OTHERS
         name = OTHERS if is_rest else self.series_names[series] if self.series_names else ""
-        colour = paint("others") if is_rest else self.colour(series)
+        colour = colour_variable("others") if is_rest else self.colour(series)
         values: list[Spec] = []
         for x, figure, hover in sorted(self._own(series, is_rest, name), key=lambda own: self.places[own[0]]):
             value: Spec = {"x": self.places[x], "s": name, "c": colour}
@@ -130,7 +130,7 @@ class _Lines:
                 below = base.get(x, Decimal(0))
                 base[x] = below + Decimal(figure or 0)
                 value |= {"y": float(base[x]), "z": float(below)}
-            values.append(value | {"h": self.sheet.hold(hover) if hover else ""})
+            values.append(value | {"h": self.canvas.hold(hover) if hover else ""})
         return values
 
     def _own(self, series: Identity | None, is_rest: bool, name: str) -> list[tuple[Identity, Figure, str]]:
@@ -165,7 +165,7 @@ class _Lines:
         mark: Spec = {"type": "point", "filled": True, "size": size, "opacity": 1}
         if not is_seen:
             mark |= {"size": 80, "opacity": 0}
-        self.sheet.add_points(shown, mark, fill=_STROKE, description=_HOVER)
+        self.canvas.add_points(shown, mark, fill=_STROKE, description=_HOVER)
 
 
 def _tick(names: Names, value: Identity) -> str:

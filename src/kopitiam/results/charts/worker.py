@@ -1,6 +1,6 @@
-"""One chart worker: a process that turns drawings into SVG, PNG and PDF with Vega in V8.
+"""The worker process of the renderer: turns drawings into SVG, PNG and PDF with Vega in V8.
 
-It has bounded memory and time, loads nothing from anywhere, and ends when nothing was drawn for a while.
+Memory and time are bounded. It loads nothing from the network, and exits after some minutes without work.
 """
 
 import base64
@@ -9,18 +9,18 @@ from typing import Any
 
 import vl_convert
 
-from kopitiam.results.charts.picture import finished
+from kopitiam.results.charts.rendering import clean_svg
 from kopitiam.system.worker_processes import Message, serve_orders
 
-MEMORY_BYTES = 512 << 20  # beyond what the engine takes by itself
-SECONDS = 20  # for one picture
+MEMORY_BYTES = 512 << 20  # beyond what the engine takes to start
+SECONDS = 20  # for one chart
 IDLE_SECONDS = 300.0
 PNG_SCALE = 2.0
 _WARM_UP: dict[str, Any] = {"data": {"values": [{"a": 1}]}, "mark": "point", "encoding": {}}
 
 
 def main() -> None:
-    vl_convert.vegalite_to_svg(_WARM_UP, allowed_base_urls=[])  # so that the bound is above what it needs
+    vl_convert.vegalite_to_svg(_WARM_UP, allowed_base_urls=[])  # memory taken so far is below the limit
     serve_orders(
         handle,
         seconds=SECONDS,
@@ -31,20 +31,20 @@ def main() -> None:
 
 
 def handle(order: Message) -> Message:
-    """`{"specification", "texts", "description"}` gives a picture, `{"picture", "form"}` its bytes."""
+    """`{"specification", "texts", "description"}` gives `{"svg"}`, `{"svg", "form"}` gives `{"bytes"}`."""
     try:
         match order:
             case {"specification": specification, "texts": texts, "description": description}:
                 drawn = vl_convert.vegalite_to_svg(specification, allowed_base_urls=[])
-                return {"picture": finished(drawn, texts, description)}
-            case {"picture": picture, "form": "png"}:
-                content = vl_convert.svg_to_png(picture, scale=PNG_SCALE)
-            case {"picture": picture, "form": "pdf"}:
-                content = vl_convert.svg_to_pdf(picture)
+                return {"svg": clean_svg(drawn, texts, description)}
+            case {"svg": svg, "form": "png"}:
+                content = vl_convert.svg_to_png(svg, scale=PNG_SCALE)
+            case {"svg": svg, "form": "pdf"}:
+                content = vl_convert.svg_to_pdf(svg)
             case _:
-                return {"flaw": "not an order"}
+                return {"error": "not an order"}
     except ValueError as error:
-        return {"flaw": str(error).partition("\n")[0][:400]}
+        return {"error": str(error).partition("\n")[0][:400]}
     return {"bytes": base64.b64encode(content).decode()}
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kopitiam.questions.definitions import RANK
 from kopitiam.results.answers import Answers
 from kopitiam.results.cells import Value
-from kopitiam.results.charts.design import Axis, Design
+from kopitiam.results.charts.plan import Axis, ChartPlan
 
 _ROW = "row number"  # no column can have this name
 _EXACT_DIGITS = 38  # of Arrow's decimal numbers
@@ -39,7 +39,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Selection:
+class ChartData:
     items: list[Item]
     rows: int  # of the answer
     drawn: int  # of these, each on its own or added up with others of the same `x` and series
@@ -61,83 +61,83 @@ class Selection:
         return any(item.figure is not None for item in self.items)
 
 
-def first_rows(answers: Answers, design: Design, most: int) -> Selection:
+def first_rows(answers: Answers, plan: ChartPlan, most: int) -> ChartData:
     """The first rows of the answer."""
     items: list[Item] = []
-    for table in _tables(answers, design):
-        items += _items(table.slice(0, most - len(items)), design)
+    for table in _tables(answers, plan):
+        items += _items(table.slice(0, most - len(items)), plan)
         if len(items) >= most:
             break
-    return Selection(items, answers.rows(design.question.name), len(items))
+    return ChartData(items, answers.rows(plan.question.name), len(items))
 
 
-def best_rows(answers: Answers, design: Design, most: int, most_each: int) -> Selection:
+def best_rows(answers: Answers, plan: ChartPlan, most: int, most_each: int) -> ChartData:
     """For each `x` the first by rank, or those with the largest figures; of the first so many `x`."""
     groups: dict[Identity, list[Item]] = {}
     most_groups = most // most_each
-    for table in _tables(answers, design):
-        known = _of_known(table, design.x, groups, most_groups)
-        for item in _items(_best_of_each(known, design, most_each), design):
-            groups[item.x] = sorted([*groups[item.x], item], key=_preference(design))[:most_each]
+    for table in _tables(answers, plan):
+        known = _of_known(table, plan.x, groups, most_groups)
+        for item in _items(_best_of_each(known, plan, most_each), plan):
+            groups[item.x] = sorted([*groups[item.x], item], key=_preference(plan))[:most_each]
     items = [item for group in groups.values() for item in group]
-    return Selection(items, answers.rows(design.question.name), len(items))
+    return ChartData(items, answers.rows(plan.question.name), len(items))
 
 
-def series(answers: Answers, design: Design, along: Axis | None, most_x: int, most_series: int) -> Selection:
+def series(answers: Answers, plan: ChartPlan, along: Axis | None, most_x: int, most_series: int) -> ChartData:
     """Rows of the first `x` and of those values of `along` that reach the largest figures.
 
-    Rows that share `x` and `along` are added up; the design must allow that. What is not drawn of a stack is
+    Rows that share `x` and `along` are added up; the plan must allow that. What is not drawn of a stack is
     added up as well, for each `x`. Without `along` there is one series.
     """
-    chosen = None if along is None else _largest_series(answers, design, along, most_series)
+    chosen = None if along is None else _largest_series(answers, plan, along, most_series)
     groups: dict[Identity, None] = {}
     items: dict[tuple[Identity, Identity], Item] = {}
     totals: dict[Identity, Decimal] = {}
     firsts: dict[Identity, Item] = {}
     counted = drawn = 0
-    for table in _tables(answers, design):
-        known = _exact(_of_known(table, design.x, groups, most_x), design.figures)
-        for item in _added_up(known, design, None):
+    for table in _tables(answers, plan):
+        known = _exact(_of_known(table, plan.x, groups, most_x), plan.figures)
+        for item in _added_up(known, plan, None):
             firsts.setdefault(item.x, replace(item, figure=None))
             totals[item.x] = EXACTLY.add(totals.get(item.x, Decimal(0)), item.figure or 0)
         kept = known
         if along is not None and chosen is not None:
             kept = known.filter(pc.is_in(known[along.identity], value_set=_values(known, along, chosen)))
         counted, drawn = counted + known.num_rows, drawn + kept.num_rows
-        for item in _added_up(kept, design, along):
+        for item in _added_up(kept, plan, along):
             place = (item.x, item.series)
             items[place] = _plus(items[place], item) if place in items else item
-    selection = Selection(list(items.values()), answers.rows(design.question.name), drawn)
-    if drawn == counted or not design.is_whole or design.mark not in ("bar", "area"):
-        return selection
+    data = ChartData(list(items.values()), answers.rows(plan.question.name), drawn)
+    if drawn == counted or not plan.is_whole or plan.mark not in ("bar", "area"):
+        return data
     shown: dict[Identity, Decimal] = dict.fromkeys(totals, Decimal(0))
-    for item in selection.items:
+    for item in data.items:
         shown[item.x] = EXACTLY.add(shown[item.x], item.figure or 0)
     others: dict[Identity, Figure] = {x: EXACTLY.subtract(total, shown[x]) for x, total in totals.items()}
-    is_drawn = {item.x for item in selection.items}
+    is_drawn = {item.x for item in data.items}
     only_others = tuple(item for x, item in firsts.items() if x not in is_drawn)
-    return replace(selection, others=others, lumped=counted - drawn, only_others=only_others)
+    return replace(data, others=others, lumped=counted - drawn, only_others=only_others)
 
 
-def _tables(answers: Answers, design: Design) -> Iterator[pa.Table]:
-    """Batches with the columns of the design and the number of each row."""
+def _tables(answers: Answers, plan: ChartPlan) -> Iterator[pa.Table]:
+    """Batches with the columns of the plan and the number of each row."""
     begin = 0
-    for batch in answers.batches(design.question.name, design.columns):
+    for batch in answers.batches(plan.question.name, plan.columns):
         numbers = pa.array(range(begin, begin + batch.num_rows), pa.int64())
         begin += batch.num_rows
         yield pa.Table.from_batches([batch]).append_column(_ROW, numbers)
 
 
-def _items(table: pa.Table, design: Design) -> Iterator[Item]:
-    color = design.color
+def _items(table: pa.Table, plan: ChartPlan) -> Iterator[Item]:
+    color = plan.color
     for row in table.to_pylist():
         yield Item(
-            row[design.x.identity],
-            row[design.x.name],
-            row[design.figures.name],
+            row[plan.x.identity],
+            row[plan.x.name],
+            row[plan.figures.name],
             row[color.identity] if color else None,
             row[color.name] if color else None,
-            tuple(row[axis.name] for axis in design.beside),
+            tuple(row[axis.name] for axis in plan.beside),
             row.get(RANK, 0),
             row[_ROW],
         )
@@ -156,36 +156,36 @@ def _of_known(table: pa.Table, x: Axis, groups: dict[Identity, Any], most: int) 
     return table.filter(pc.is_in(table[x.identity], value_set=pa.array(wanted, values.type)))
 
 
-def _best_of_each(table: pa.Table, design: Design, most: int) -> pa.Table:
+def _best_of_each(table: pa.Table, plan: ChartPlan, most: int) -> pa.Table:
     """The first `most` rows of each `x` by preference, so that few rows leave Arrow."""
-    if design.is_ranked and RANK in table.column_names:
+    if plan.is_ranked and RANK in table.column_names:
         preference = [(RANK, "ascending")]
     else:
-        preference = [(design.y.name, "descending")]
-    order: list[Any] = [(design.x.identity, "ascending"), *preference, (_ROW, "ascending")]
+        preference = [(plan.y.name, "descending")]
+    order: list[Any] = [(plan.x.identity, "ascending"), *preference, (_ROW, "ascending")]
     in_order = table.take(pc.sort_indices(table, order))
-    codes = in_order[design.x.identity].combine_chunks().dictionary_encode("encode").indices.to_numpy()
+    codes = in_order[plan.x.identity].combine_chunks().dictionary_encode("encode").indices.to_numpy()
     begins = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]]) if len(codes) else np.zeros(0, np.int64)
     sizes = np.diff(np.r_[begins, len(codes)])
     places = np.arange(len(codes)) - np.repeat(begins, sizes)
     return in_order.filter(pa.array(places < most))
 
 
-def _preference(design: Design) -> Any:
+def _preference(plan: ChartPlan) -> Any:
     def by_rank(item: Item) -> tuple[int, int]:
         return item.rank, item.row
 
     def by_figure(item: Item) -> tuple[bool, Decimal, int]:
         return item.figure is None, Decimal(item.figure or 0).copy_negate(), item.row
 
-    return by_rank if design.is_ranked else by_figure
+    return by_rank if plan.is_ranked else by_figure
 
 
-def _largest_series(answers: Answers, design: Design, along: Axis, most: int) -> set[Identity]:
+def _largest_series(answers: Answers, plan: ChartPlan, along: Axis, most: int) -> set[Identity]:
     """Exact in bounded memory: a value that is forgotten was below `most` others, which only grow."""
-    figure = design.figures
+    figure = plan.figures
     peaks: dict[Identity, tuple[Decimal, int]] = {}
-    for table in _tables(answers, design):
+    for table in _tables(answers, plan):
         found = table.group_by(along.identity).aggregate([(figure.name, "max"), (_ROW, "min")])
         for row in found.to_pylist():
             peak = row[f"{figure.name}_max"]
@@ -222,14 +222,14 @@ def _values(table: pa.Table, axis: Axis, values: Iterable[Identity]) -> pa.Array
     return pa.array(list(values), table.schema.field(axis.identity).type)
 
 
-def _added_up(table: pa.Table, design: Design, along: Axis | None) -> Iterator[Item]:
-    axes = [design.x] if along is None else [design.x, along]
+def _added_up(table: pa.Table, plan: ChartPlan, along: Axis | None) -> Iterator[Item]:
+    axes = [plan.x] if along is None else [plan.x, along]
     keys = list(dict.fromkeys(name for axis in axes for name in (axis.identity, axis.name)))
-    for row in _sums(table, keys, design.figures):
+    for row in _sums(table, keys, plan.figures):
         yield Item(
-            row[design.x.identity],
-            row[design.x.name],
-            row[f"{design.figures.name}_sum"],
+            row[plan.x.identity],
+            row[plan.x.name],
+            row[f"{plan.figures.name}_sum"],
             row[along.identity] if along else None,
             row[along.name] if along else None,
             row=row[f"{_ROW}_min"],

@@ -3,7 +3,7 @@
 import pytest
 
 from kopitiam.questions.catalog import builtin
-from kopitiam.results.charts.design import NotDrawable, design
+from kopitiam.results.charts.plan import NotDrawable, plan_chart
 from made_answers import question
 
 SALES = 'name = "q"\ntitle = "t"\nfrom = "transactions"\n'
@@ -16,7 +16,7 @@ RANK = 'rank = { by = "revenue", within = ["month"], top = 3 }\n'
 
 
 def axes(definition):
-    made = design(question(SALES + definition))
+    made = plan_chart(question(SALES + definition))
     return (
         None if made is None else (made.mark, made.x.name, made.y.name, made.color.name if made.color else "")
     )
@@ -65,7 +65,7 @@ def test_the_chart_of_the_definition_comes_first():
 
 @pytest.mark.parametrize("name", builtin())
 def test_every_question_of_the_catalog_has_a_chart(name):
-    assert design(builtin()[name]) is not None
+    assert plan_chart(builtin()[name]) is not None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_every_question_of_the_catalog_has_a_chart(name):
 def test_a_chart_that_cannot_be_drawn_says_why(chart, reason):
     text = BOTH + SUM + f'columns = ["month", "store_name", "revenue"]\nchart = {chart}'
     with pytest.raises(NotDrawable, match=reason):
-        design(question(SALES + text))
+        plan_chart(question(SALES + text))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_chart_that_cannot_be_drawn_says_why(chart, reason):
     ],
 )
 def test_only_sums_and_counts_add_up_to_a_whole(measure, is_whole):
-    made = design(
+    made = plan_chart(
         question(SALES + BY_STORE + f'measure = {{ m = "{measure}" }}\ncolumns = ["store_name", "m"]')
     )
     assert made is not None

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kopitiam.contracts.tables import Kind
+from kopitiam.questions.definition_errors import DefinitionError
 from kopitiam.questions.definitions import RANK, AnswerColumn, Chart, Mark, Named, Question
 from kopitiam.questions.expressions import Aggregate, Arithmetic, AsMoney, Call, Expression, Function
-from kopitiam.questions.wording import Flaw
 from kopitiam.results.cells import FIGURES
 
 _TIMES: frozenset[Function] = frozenset(
@@ -63,7 +63,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Design:
+class ChartPlan:
     """A chart of one question: what is on its axes."""
 
     question: Question
@@ -119,14 +119,14 @@ class Design:
 
 
 def require_drawable(question: Question) -> None:
-    """Raises `Flaw` for a chart in the definition that cannot be drawn."""
+    """Raises `DefinitionError` for a chart in the definition that cannot be drawn."""
     try:
-        design(question)
+        plan_chart(question)
     except NotDrawable as error:
-        raise Flaw("chart", f"{error}; name other columns, or leave chart out") from None
+        raise DefinitionError("chart", f"{error}; name other columns, or leave chart out") from None
 
 
-def design(question: Question) -> Design | None:
+def plan_chart(question: Question) -> ChartPlan | None:
     """None if no chart fits. Raises NotDrawable for a chart in the definition that cannot be drawn."""
     chart = question.chart or _chosen(question)
     if chart is None:
@@ -135,7 +135,7 @@ def design(question: Question) -> Design | None:
     x = axis_of(question, columns[chart.x])
     if chart.mark == "histogram":
         _require_figures(x)
-        return Design(question, chart.mark, x, x)
+        return ChartPlan(question, chart.mark, x, x)
     y = axis_of(question, columns[chart.y])
     color = axis_of(question, columns[chart.color]) if chart.color else None
     if chart.mark == "rect":
@@ -144,7 +144,7 @@ def design(question: Question) -> Design | None:
         _require_figures(color)
     else:
         _require_figures(y)
-    return Design(question, chart.mark, x, y, color)
+    return ChartPlan(question, chart.mark, x, y, color)
 
 
 def axis_of(question: Question, column: AnswerColumn) -> Axis:

@@ -8,15 +8,15 @@ from kopitiam.contracts.errors import QuestionError
 MOST_REASON = 400
 
 
-class Flaw(QuestionError):
+class DefinitionError(QuestionError):
     """What is wrong with one key of a definition; the key tells where it stands in a file."""
 
     def __init__(self, key: str, reason: str, question: str = "") -> None:
         super().__init__(one_line(f"{f'question {question}, ' if question else ''}{key}: {reason}"))
         self.key, self.reason = key, reason
 
-    def of_question(self, name: str) -> "Flaw":
-        return Flaw(self.key, self.reason, name)
+    def with_question(self, name: str) -> "DefinitionError":
+        return DefinitionError(self.key, self.reason, name)
 
 
 def one_line(text: str, most: int = MOST_REASON) -> str:

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from drawn_charts import SVG, Chart
-from kopitiam.results.charts.colours import NAMES, colour, paint
+from kopitiam.results.charts.colours import NAMES, colour, colour_variable
 from kopitiam.results.charts.drawing import Drawing, draw
-from kopitiam.results.charts.picture import ATTRIBUTES, SHAPES, STYLE, finished, standalone
+from kopitiam.results.charts.rendering import ATTRIBUTES, SHAPES, STYLE, clean_svg, standalone_svg
 from made_answers import small_answers
 
 HOSTILE = [
@@ -46,7 +46,7 @@ ON_ROOT = {
 
 
 def drawn(answers, name="3"):
-    drawing = draw(answers, answers.asked.by_name[name])
+    drawing = draw(answers, answers.question_set.by_name[name])
     assert isinstance(drawing, Drawing)
     return drawing
 
@@ -63,8 +63,8 @@ def require_closed(picture):
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("question", ["2_1", "3", "4"])
-def test_a_hostile_name_is_text_and_nothing_else(painter, name, question):
-    picture = painter.picture(drawn(small_answers(store=name, item=name), question))
+def test_a_hostile_name_is_text_and_nothing_else(renderer, name, question):
+    picture = renderer.svg(drawn(small_answers(store=name, item=name), question))
     require_closed(picture)
     chart = Chart(picture)
     assert len(chart.marks) == len(small_answers().tables[question]), "no bar is lost"
@@ -74,17 +74,17 @@ def test_a_hostile_name_is_text_and_nothing_else(painter, name, question):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_figure_beside_a_name_stays_whole_and_outside_its_isolate(painter, name):
-    chart = Chart(painter.picture(drawn(small_answers(store=name))))
+def test_the_figure_beside_a_name_stays_whole_and_outside_its_isolate(renderer, name):
+    chart = Chart(renderer.svg(drawn(small_answers(store=name))))
     labels = [text.text for text in chart.texts if text.text.endswith(" · RM 12,055,387.76")]
     assert len(labels) == 1
     before = labels[0].removesuffix(" · RM 12,055,387.76")
     assert before.isascii() or (before[0], before[-1]) == ("\u2068", "\u2069")
 
 
-def test_a_long_name_is_shortened_and_told_in_full(painter):
+def test_a_long_name_is_shortened_and_told_in_full(renderer):
     name = "G Coffee @ " + "Alam " * 180
-    chart = Chart(painter.picture(drawn(small_answers(store=name), "4")))
+    chart = Chart(renderer.svg(drawn(small_answers(store=name), "4")))
     [label] = [text for text in chart.texts if text.text.startswith("G Coffee") and text.anchor == "end"]
     assert label.text.endswith("…")
     assert label.whole == name
@@ -106,7 +106,7 @@ def test_what_the_engine_must_not_draw_is_left_out():
         '<image href="http://x"/><foreignObject/><text fill="var(--text)" style="x">@0</text>'
         '<path fill="var(--evil)" d="M0,0Z"/></g></svg>'
     )
-    picture = finished(engine, ["<b>"], "what it is")
+    picture = clean_svg(engine, ["<b>"], "what it is")
     require_closed(picture)
     assert "<text" in picture
     assert "&lt;b&gt;" in picture
@@ -118,28 +118,28 @@ def test_what_the_engine_must_not_draw_is_left_out():
 @pytest.mark.parametrize("size", ["", "0 0 1", "0 0 a b", "0 0 1 1' onload='x"])
 def test_a_picture_without_a_size_is_refused(size):
     with pytest.raises(ValueError, match="without a size"):
-        finished(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}"/>', [], "")
+        clean_svg(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}"/>', [], "")
 
 
-def test_colours_are_classes_with_the_day_beside_them(painter):
-    picture = painter.picture(drawn(small_answers()))
+def test_colours_are_classes_with_the_day_beside_them(renderer):
+    picture = renderer.svg(drawn(small_answers()))
     assert "var(" not in picture
     for name, value in re.findall(r'class="f-(\w+)"[^>]* fill="([^"]+)"', picture):
         assert value == colour(name)
-    file = standalone(picture)
+    file = standalone_svg(picture)
     assert ElementTree.fromstring(file)[0].text == STYLE
     for name in NAMES:
         assert f"--chart-{name}: {colour(name, 'dark')};" in STYLE
-        assert paint(name) not in picture
+        assert colour_variable(name) not in picture
 
 
-def test_the_same_drawing_gives_the_same_bytes_and_images(painter):
+def test_the_same_drawing_gives_the_same_bytes_and_images(renderer):
     drawing = drawn(small_answers())
-    pictures = {painter.picture(drawing) for _ in range(2)}
+    pictures = {renderer.svg(drawing) for _ in range(2)}
     assert len(pictures) == 1
     picture = pictures.pop()
     for form, begin in (("png", b"\x89PNG"), ("pdf", b"%PDF-")):
-        first, second = (painter.image(picture, form) for _ in range(2))
+        first, second = (renderer.image(picture, form) for _ in range(2))
         assert first == second
         assert first.startswith(begin)
 
@@ -149,14 +149,14 @@ import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 from made_answers import small_answers
 from kopitiam.results.charts.drawing import draw
-from kopitiam.results.charts.painter import painting
+from kopitiam.results.charts.rendering import open_renderer
 answers = small_answers(store="مقهى 咖啡店 ☕", item="Café Łódź Ωμέγα")
-with painting() as painter:
+with open_renderer() as renderer:
     for name in answers.tables:
-        picture = painter.picture(draw(answers, answers.asked.by_name[name]))
+        picture = renderer.svg(draw(answers, answers.question_set.by_name[name]))
         print(hashlib.sha256(picture.encode()).hexdigest())
-    latin = painter.picture(draw(answers, answers.asked.by_name["2_1"]))
-    print(hashlib.sha256(painter.image(latin, "png")).hexdigest())
+    latin = renderer.svg(draw(answers, answers.question_set.by_name["2_1"]))
+    print(hashlib.sha256(renderer.image(latin, "png")).hexdigest())
 """
 
 
@@ -206,6 +206,6 @@ def test_texts_and_bars_stand_out_from_the_ground(theme):
     assert len(set(categories)) == 10
 
 
-def test_a_picture_is_small(painter):
-    picture = standalone(painter.picture(drawn(small_answers(), "2_1")))
+def test_a_picture_is_small(renderer):
+    picture = standalone_svg(renderer.svg(drawn(small_answers(), "2_1")))
     assert len(picture) < 12_000

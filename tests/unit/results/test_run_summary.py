@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kopitiam.contracts.runs import ChunkRecord
-from kopitiam.results.fingerprint import fingerprint
+from kopitiam.results.summary import fingerprint
 
 CHUNKS = [
     ChunkRecord("transactions", number, f"{number:064x}", 100, 1000, 0, number % 2, number + 1)

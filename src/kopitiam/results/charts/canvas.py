@@ -1,4 +1,4 @@
-"""A sheet to draw on: layers of Vega-Lite in a frame whose size is known before anything is drawn.
+"""A canvas to draw on: layers of Vega-Lite in a frame whose size is known before anything is drawn.
 
 Texts are held apart. The specification has only their numbers (`@12`), and they take their places in the
 finished picture: a name never reaches the drawing engine, and no width depends on the fonts of a machine.
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kopitiam.results.charts.colours import paint
+from kopitiam.results.charts.colours import colour_variable
 from kopitiam.results.names import FONT_SIZE, fitted, isolated, printable, text_width
 
 WIDTH = 860
@@ -53,7 +53,7 @@ class Box:
 
 
 @dataclass
-class Sheet:
+class Canvas:
     """`scaled` is the axis of figures, if there is one; everything else is in pixels."""
 
     scaled: Literal["x", "y"] | None
@@ -137,7 +137,7 @@ class Sheet:
         values = [
             {"x": label.x, "y": label.y, "t": self.hold(label.text), **self._whole(label)} for label in labels
         ]
-        colour = paint("soft" if is_soft else "text")
+        colour = colour_variable("soft" if is_soft else "text")
         return {
             "data": {"values": values},
             "mark": {"type": "text", "align": _ALIGN[anchor], "baseline": "middle", "fill": colour},
@@ -259,8 +259,8 @@ _CONFIG: Spec = {
     "view": {"stroke": None},
     "text": {"fontSize": FONT_SIZE},
     "axis": {
-        "labelColor": paint("text"),
-        "gridColor": paint("grid"),
+        "labelColor": colour_variable("text"),
+        "gridColor": colour_variable("grid"),
         "domain": False,
         "ticks": False,
         "labelFontSize": FONT_SIZE,

@@ -10,9 +10,9 @@ import pytest
 from drawn_charts import Chart
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.charts.drawing import Drawing, Undrawn, draw
-from kopitiam.results.charts.sheet import WIDTH
-from kopitiam.results.ringgit import ringgit
+from kopitiam.results.cells import ringgit
+from kopitiam.results.charts.canvas import WIDTH
+from kopitiam.results.charts.drawing import Drawing, NoChart, draw
 from made_answers import MadeAnswers, answers_to, sales, small_answers
 
 SALES = 'name = "q"\ntitle = "Sales"\nfrom = "transactions"\n'
@@ -29,11 +29,11 @@ def amount(units):
 
 
 @pytest.fixture
-def paint(painter):
+def paint(renderer):
     def painted(answers, name="q"):
-        drawing = draw(answers, answers.asked.by_name[name])
+        drawing = draw(answers, answers.question_set.by_name[name])
         assert isinstance(drawing, Drawing), drawing
-        return Chart(painter.picture(drawing))
+        return Chart(renderer.svg(drawing))
 
     return painted
 
@@ -226,9 +226,11 @@ def test_any_figure_can_be_drawn(paint, amounts):
 
 def test_an_answer_without_rows_or_figures_has_no_chart():
     empty = MadeAnswers()
-    assert draw(empty, empty.asked.by_name["3"]) == Undrawn("No rows.", 0)
+    assert draw(empty, empty.question_set.by_name["3"]) == NoChart("No rows.", 0)
     nulls = MadeAnswers({"3": [("2024-H1", 1, "North", None, True)]})
-    assert draw(nulls, nulls.asked.by_name["3"]) == Undrawn("Nothing to draw: tpv is empty in every row.", 1)
+    assert draw(nulls, nulls.question_set.by_name["3"]) == NoChart(
+        "Nothing to draw: tpv is empty in every row.", 1
+    )
 
 
 def test_rows_without_a_figure_are_told(paint):
@@ -274,8 +276,8 @@ def test_rows_that_share_a_cell_are_added_up_if_they_may_be(paint):
         SALES + by + 'measure = { m = "avg(final_amount)" }\ncolumns = ["hour", "store_id", "m"]\n' + chart,
         rows,
     )
-    undrawn = draw(averaged, averaged.asked.by_name["q"])
-    assert isinstance(undrawn, Undrawn)
+    undrawn = draw(averaged, averaged.question_set.by_name["q"])
+    assert isinstance(undrawn, NoChart)
     assert undrawn.reason == (
         "The chart cannot be drawn: several rows share hour and store_id, and m does not add up."
     )

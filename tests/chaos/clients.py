@@ -19,7 +19,7 @@ from kopitiam.client.folder import open_folder
 from kopitiam.client.http import Transport
 from kopitiam.contracts.api import End, OpenRun
 from kopitiam.contracts.tables import Rejected
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from kopitiam.verification import verify
 from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kopitiam.client.client import Client
-from kopitiam.client.downloads import DownloadedAnswers
+from kopitiam.client.downloads import open_download
 from kopitiam.client.http import Transport
 from kopitiam.contracts.errors import KopitiamError, Unavailable
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.registry import Registry
+from kopitiam.results.summary import RunSummary
 from kopitiam.synthetic import generate
 from kopitiam.verification import verify
 from kopitiam_chaos.report import RowAccount, RunOutcome, TableAccount, processed_rows
@@ -68,15 +69,16 @@ class SubmittingClient:
                 out = Path(scratch) / "answers"
                 handle.download(out)
                 report = verify(self.folder.path, out)
-                rows = self._account(run, DownloadedAnswers(out))
+                _, summary = open_download(out)
+                rows = self._account(run, summary)
         except Exception as error:
             told = str(error) if isinstance(error, KopitiamError) else f"{type(error).__name__}: {error}"
             return RunOutcome(self.number, run, time.monotonic() - begun, error=told)
         return RunOutcome(self.number, run, time.monotonic() - begun, rows, report.differences)
 
-    def _account(self, run: str, answers: DownloadedAnswers) -> RowAccount:
+    def _account(self, run: str, summary: RunSummary) -> RowAccount:
         """From the summary beside the answers, and from what the registry has committed."""
-        counted = answers.summary.tables
+        counted = summary.tables
         expected, processed = self._registered(run)
         return RowAccount(
             {

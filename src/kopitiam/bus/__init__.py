@@ -1,4 +1,4 @@
-"""Which bus a configuration asks for."""
+"""Messages between nodes: the port, an in-memory bus for one process, and RabbitMQ for a fleet."""
 
 from kopitiam.bus.memory import MemoryBus
 from kopitiam.bus.port import BusPort
@@ -6,7 +6,10 @@ from kopitiam.contracts.errors import ConfigError
 
 
 def open_bus(url: str) -> BusPort:
-    """`memory`, or `amqp(s)://user:password@host:port/vhost`: then `BusUnavailable` if it is not there."""
+    """Open the bus at `url`: `memory`, or `amqp(s)://user:password@host:port/vhost`.
+
+    Raises `BusUnavailable` if the broker cannot be reached, `ConfigError` if the URL has another form.
+    """
     if url == "memory":
         return MemoryBus()
     if url.startswith(("amqp://", "amqps://")):

@@ -1,5 +1,7 @@
-"""The last step of a message's way, the same on every bus: decoded, and given to a handler on a thread
-that belongs to this one subscription, so that a slow handler delays nobody else.
+"""Encoding of messages, and their delivery to handlers: the same on every bus.
+
+Messages are JSON, checked against the schema on arrival. Each subscription has its own thread, so that a slow
+handler delays no other subscription.
 """
 
 import logging
@@ -15,11 +17,11 @@ import msgspec
 from kopitiam.bus.port import Handler, Subscription
 from kopitiam.contracts.messages import Message
 
-MAX_WAITING = 100_000  # messages that may pile up where nobody takes them
-MAX_REDELIVERIES = 3  # of a message in a queue, when its handler fails
-_FIRST_PAUSE_SECONDS = 0.1  # before it is given out again; doubles each time
-_CANCEL_SECONDS = 5.0  # for a call that is under way
-_SAMPLE = 200  # bytes of a dropped message that are logged
+MAX_WAITING = 100_000  # messages waiting in a queue or for a subscriber
+MAX_REDELIVERIES = 3  # of a queued message whose handler fails
+_FIRST_PAUSE_SECONDS = 0.1  # before a redelivery; doubles each time
+_CANCEL_SECONDS = 5.0  # for a handler call in progress
+_SAMPLE = 200  # bytes of a dropped message to log
 _log = logging.getLogger(__name__)
 
 Outcome = Literal["done", "again", "dropped", "untouched"]
@@ -29,11 +31,11 @@ Outcome = Literal["done", "again", "dropped", "untouched"]
 class Delivery:
     body: bytes
     settle: Callable[[Outcome], None] = lambda _: None  # called at most once, on any thread
-    redeliveries: int | None = None  # so far; None if it is never given out again
+    redeliveries: int | None = None  # so far; None if it is never redelivered
 
 
 class HandlerThread(Subscription):
-    """Takes parcels from any thread, and calls the handler with them in their order."""
+    """The thread of one subscription: calls its handler with deliveries, in their order."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class HandlerThread(Subscription):
         on_end: Callable[["HandlerThread"], None],
         limit: int = MAX_WAITING,
     ) -> None:
-        """`on_end` is called when the handler has been called for the last time, and has returned."""
+        """`on_end` is called after the last handler call has returned."""
         self._name = name
         self._handler = handler
         self._on_end = on_end
@@ -55,7 +57,7 @@ class HandlerThread(Subscription):
         self._thread.start()
 
     def put(self, delivery: Delivery) -> bool:
-        """False if it is cancelled, and the delivery somebody else's. A full inbox loses its oldest."""
+        """Enqueue; a full inbox drops its oldest. False if cancelled: the caller keeps the delivery."""
         with self._changed:
             if self._is_stopped.is_set():
                 return False
@@ -73,19 +75,19 @@ class HandlerThread(Subscription):
     def request_stop(self) -> None:
         with self._changed:
             self._is_stopped.set()
-            left = list(self._inbox)
+            unhandled = list(self._inbox)
             self._inbox.clear()
             self._changed.notify()
-        for delivery in left:
+        for delivery in unhandled:
             delivery.settle("untouched")
 
     def join(self, seconds: float) -> None:
-        """Not from the handler, which would wait for itself."""
+        """Wait for the thread to end. A no-op on that thread itself, where it would deadlock."""
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 
     def _count_loss(self) -> None:
-        if self._lost % self._limit == 0:  # a line for the first, and for each full inbox that follows it
+        if self._lost % self._limit == 0:  # log the first, then once per `limit`
             _log.warning("bus: %s: %d messages wait, the oldest are dropped", self._name, self._limit)
         self._lost += 1
 
@@ -122,7 +124,7 @@ class HandlerThread(Subscription):
 
 
 def stop_all(handler_threads: list[HandlerThread], seconds: float) -> None:
-    """All at once, and no longer than this for those that are in a handler."""
+    """Stop all of them, and wait at most `seconds` in all for running handlers."""
     for handler_thread in handler_threads:
         handler_thread.request_stop()
     deadline = time.monotonic() + seconds
@@ -131,13 +133,12 @@ def stop_all(handler_threads: list[HandlerThread], seconds: float) -> None:
 
 
 MAX_BYTES = 1 << 20
-_CODEC_SAMPLE = 200  # as much of it is logged
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
-    """`ValueError` for one that no receiver would take."""
+    """Raises `ValueError` for a message larger than receivers accept."""
     data = _encoder.encode(message)
     if len(data) > MAX_BYTES:
         raise ValueError(f"{type(message).__name__} of {len(data):,} bytes, where {MAX_BYTES:,} are allowed")
@@ -145,7 +146,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message | None:
-    """None for anything but a message of this version."""
+    """Returns None, and logs a warning, for anything that is not a message of this version."""
     if len(data) > MAX_BYTES:
         flaw = f"{len(data):,} bytes, where {MAX_BYTES:,} are allowed"
     else:
@@ -153,5 +154,5 @@ def decode(data: bytes) -> Message | None:
             return _decoder.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             flaw = str(error)
-    _log.warning("bus: dropped what is not a message (%s): %r", flaw[:_CODEC_SAMPLE], data[:_CODEC_SAMPLE])
+    _log.warning("bus: dropped what is not a message (%s): %r", flaw[:_SAMPLE], data[:_SAMPLE])
     return None

@@ -1,7 +1,7 @@
-"""The bus of a single process: what RabbitMQ promises, as long as the process lives.
+"""The bus of a single process: the same guarantees as RabbitMQ, without durability.
 
-Messages are encoded and decoded for real, so that nothing works here that would fail on a wire. All
-nodes of the process share one object.
+Messages are encoded and decoded for real, so that what fails on RabbitMQ also fails here. All nodes of the
+process share one object.
 """
 
 import threading
@@ -14,7 +14,7 @@ from kopitiam.bus.port import BusPort, Handler, Subscription, check_name, is_mat
 from kopitiam.contracts.errors import BusUnavailable
 from kopitiam.contracts.messages import Message
 
-_CLOSE_SECONDS = 3.0  # for the handlers that are running
+_CLOSE_SECONDS = 3.0  # for running handlers
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _QueuedMessage:
 
 @dataclass(eq=False)
 class _Queue:
-    """A consumer has one message in hand at most; those that have none take turns."""
+    """Each consumer handles one message at a time; idle consumers take turns."""
 
     waiting: deque[_QueuedMessage] = field(default_factory=deque)
     free: deque[HandlerThread] = field(default_factory=deque)
@@ -33,11 +33,11 @@ class _Queue:
 
 class MemoryBus(BusPort):
     def __init__(self, limit: int = MAX_WAITING) -> None:
-        """`limit`: how many messages may pile up in a queue or for a subscriber."""
+        """`limit`: the most messages that may wait in a queue or for a subscriber."""
         self._limit = limit
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
-        self._patterns: dict[HandlerThread, str] = {}  # of those that subscribe
+        self._patterns: dict[HandlerThread, str] = {}  # of topic subscribers
         self._listeners: set[HandlerThread] = set()
         self._handler_threads: set[HandlerThread] = set()
         self._is_closed = False
@@ -55,7 +55,7 @@ class MemoryBus(BusPort):
     def publish(self, topic: str, message: Message) -> None:
         check_name(topic)
         delivery = Delivery(encode(message))
-        with self._lock:  # all subscribers see the same order
+        with self._lock:  # gives all subscribers the same order
             self._check_open()
             for handler_thread, pattern in self._patterns.items():
                 if is_match(pattern, topic):

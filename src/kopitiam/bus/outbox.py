@@ -1,4 +1,4 @@
-"""Messages sent by a thread of their own, so that a bus that is away holds up nobody who has work to do."""
+"""A bounded buffer of outgoing messages with its own thread, so that an unavailable bus blocks no caller."""
 
 import logging
 import threading
@@ -15,8 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox(Generic[K, V]):
-    """Keeps one entry for each key until `send` has taken it: what is put under a key that waits is merged
-    with it. Beyond `most` entries the oldest is dropped. For messages that reconciliation makes up for."""
+    """Holds one entry per key until it is sent; a new value for a waiting key is merged into it.
+
+    Beyond `most` entries the oldest is dropped, and failed sends are not retried: only for messages whose
+    loss reconciliation repairs.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,7 @@ class Outbox(Generic[K, V]):
         merge: Callable[[V, V], V] = lambda _, new: new,
         most: int = MOST,
     ) -> None:
-        """`send` is called on the outbox's thread, which begins with the first entry."""
+        """`send` is called on the outbox's thread, which starts with the first entry."""
         self._name = name
         self._send = send
         self._merge = merge
@@ -36,7 +39,7 @@ class Outbox(Generic[K, V]):
         self._thread: threading.Thread | None = None
 
     def put(self, key: K, value: V) -> None:
-        """Returns at once, whatever the bus does. After `close` nothing is taken."""
+        """Never blocks. Ignored after `close`."""
         with self._changed:
             if self._is_closed:
                 return
@@ -50,7 +53,7 @@ class Outbox(Generic[K, V]):
             self._changed.notify_all()
 
     def close(self, seconds: float = _CLOSING_SECONDS) -> None:
-        """Sends what waits, as far as that is done within this time; the rest is dropped."""
+        """Send waiting entries for at most `seconds`, then drop the rest."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""A RabbitMQ of one's own: in one folder, on the loopback interface, with a user made for it.
+"""A private RabbitMQ broker: one folder, loopback only, with its own user.
 
-All that it is lies in its folder, so that any process can find it there, stop it, or start it again on
-the same port and data. It has an epmd (Erlang's port mapper) of its own, which comes and goes with it.
+The folder holds its whole state, so that any process can stop it, or restart it on the same port and data.
+Its own epmd (Erlang's port mapper) starts and stops with it.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from kopitiam.contracts.errors import ConfigError, ServiceError
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 USER = "kopitiam"
-_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the one on the PATH may want to be a certain user
-_PORTS = range(10_000, 30_000)  # below those that outgoing connections are given
+_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the wrapper on the PATH may insist on its own user
+_PORTS = range(10_000, 30_000)  # below the ephemeral ports
 _INSTALL = "install RabbitMQ, for example: apt-get install --no-install-recommends rabbitmq-server"
 _ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
-# The table that ties quorum queues to their logs is written up to a second late. A queue that a crash
-# finds missing there loses what it had confirmed, and never elects a leader again by itself.
+# RabbitMQ syncs the table that maps quorum queues to their logs up to a second late. A queue missing from it
+# after a crash loses confirmed messages and elects no leader.
 _WRITE_AT_ONCE = (
     "-eval spawn(fun()->F=fun(G)->timer:sleep(20),catch(dets:sync(ra_directory_reverse)),G(G)end,F(F)end)."
 )
@@ -45,7 +45,7 @@ class _Identity(TypedDict):
 
 class PrivateBroker:
     def __init__(self, folder: Path, port: int | None = None) -> None:
-        """Without a port, the folder's old one is used, or else a free one is chosen for good."""
+        """Without `port`, use the folder's recorded port; the first start records a free one."""
         self._folder = folder.resolve()
         self._wanted_port = port
         self._children: list[subprocess.Popen[bytes]] = []
@@ -57,16 +57,19 @@ class PrivateBroker:
 
     @property
     def pid(self) -> int | None:
-        """None when it does not run."""
+        """None when it is not running."""
         process = self._process("broker")
         return process.pid if process else None
 
     def start(self) -> None:
-        """Returns when it takes connections; at once if it runs already."""
+        """Return when the broker accepts connections; at once if it is running.
+
+        Raises `ConfigError` if RabbitMQ is not installed, `ServiceError` if it does not start.
+        """
         server, epmd = find_server(), find_epmd()
         with self._locked():
             if self.pid is None:
-                self._end("epmd", at_once=True)  # of a broker that was killed
+                self._end("epmd", at_once=True)  # left by a killed broker
                 try:
                     self._launch(server, epmd)
                 except BaseException as error:
@@ -80,7 +83,7 @@ class PrivateBroker:
         self._end("epmd", at_once=False)
 
     def kill(self) -> None:
-        """As `kill -9`; what it had confirmed is on the disk."""
+        """As `kill -9`; confirmed messages are on disk."""
         self._end("broker", at_once=True)
         self._end("epmd", at_once=True)
 
@@ -119,7 +122,7 @@ class PrivateBroker:
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(epmd_port),
             "ERL_CRASH_DUMP_SECONDS": "0",
-            "RABBITMQ_NODENAME": f"{USER}@localhost",  # the data belong to this name
+            "RABBITMQ_NODENAME": f"{USER}@localhost",  # the data are bound to this name
             "RABBITMQ_DIST_PORT": str(dist_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{_ON_LOOPBACK} {_WRITE_AT_ONCE}",
             "RABBITMQ_CTL_ERL_ARGS": _ON_LOOPBACK,
@@ -130,18 +133,18 @@ class PrivateBroker:
             "RABBITMQ_MNESIA_BASE": str(folder / "data"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "rabbitmq.pid"),
-            "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, rather than its parent
+            "RUNNING_UNDER_SYSTEMD": "true",  # makes the script exec the server
         }
 
     def _write_files(self, identity: _Identity) -> None:
         self._write(
             "rabbitmq.conf",
             f"listeners.tcp.1 = 127.0.0.1:{identity['port']}\n"
-            f"default_user = {USER}\n"  # in place of guest
+            f"default_user = {USER}\n"  # replaces guest
             f"default_pass = {identity['password']}\n"
             "log.file.level = warning\n"
-            "log.connection.level = error\n"  # whoever asks whether it lives says no goodbye
-            "raft.wal_max_size_bytes = 33554432\n",  # as much is kept in memory
+            "log.connection.level = error\n"  # probes close without a handshake
+            "raft.wal_max_size_bytes = 33554432\n",  # also bounds memory
         )
         self._write("advanced.config", "[].\n")
         self._write("enabled_plugins", "[].\n")
@@ -159,7 +162,7 @@ class PrivateBroker:
         return identity
 
     def _write(self, name: str, text: str, mode: int = 0o600) -> None:
-        """Whole or not at all, and nobody else's to read."""
+        """Atomically, readable by the owner only."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self._folder / f"{name}.new"
         temporary.unlink(missing_ok=True)
@@ -178,14 +181,14 @@ class PrivateBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C at our terminal is not meant for it
+                start_new_session=True,  # Ctrl-C in our terminal must not reach it
             )
         self._children.append(child)
         self._write(f"{name}.pid", str(child.pid))
         return child
 
     def _process(self, name: str) -> psutil.Process | None:
-        """Only if it is ours: its number may have gone to another process since."""
+        """None if it ended; its pid may belong to another process by now."""
         try:
             process = psutil.Process(int((self._folder / f"{name}.pid").read_text()))
             return process if process.environ().get("HOME") == str(self._folder) else None
@@ -211,11 +214,11 @@ class PrivateBroker:
 
     def _last_words(self) -> str:
         lines = (self._folder / "log" / "broker.out").read_text(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Two brokers on the same data would ruin them."""
+        """Two brokers on the same data would corrupt them."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -237,7 +240,7 @@ def find_epmd() -> Path:
 
 
 def free_port() -> int:
-    """Not one of those given to clients: they could then meet themselves on a dead broker's port."""
+    """A free port outside the ephemeral range, where a client of a dead server could connect to itself."""
     for port in random.sample(_PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -247,7 +250,7 @@ def free_port() -> int:
 
 
 def takes_connections(port: int) -> bool:
-    """True once the server greets as AMQP demands: an open port alone says too little."""
+    """Whether the server answers with an AMQP frame; an open port alone does not prove that it works."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as client:
             client.sendall(_AMQP_HEADER)

@@ -14,11 +14,9 @@ from kopitiam.cli.options import Config, Json
 from kopitiam.contracts.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
-    from kopitiam.fleet.nodes import Fleet
-    from kopitiam_chaos.accounts import RunOutcome
+    from kopitiam.fleet.lifecycle import Fleet
     from kopitiam_chaos.chaos import Listeners
-    from kopitiam_chaos.ordeals import Ordeal
-    from kopitiam_chaos.summary import Spread, Summary
+    from kopitiam_chaos.report import ChaosReport, RunOutcome, Spread, StrikeRecord
 
 _WIDTH_OF_FILES = 120
 
@@ -59,13 +57,13 @@ def chaos(
 
       kopi chaos --config fleet.toml --kills 6 --freeze --targets pipeline,leader --json
     """
-    from kopitiam.fleet.nodes import open_fleet
-    from kopitiam_chaos.chaos import Wanted, unleash
+    from kopitiam.fleet.lifecycle import open_fleet
+    from kopitiam_chaos.chaos import ChaosOptions, run_chaos
 
     fleet = open_fleet(config)
-    wanted = Wanted(seed, kills, freeze, _groups(fleet, targets), clients, scale, patience)
+    wanted = ChaosOptions(seed, kills, freeze, _groups(fleet, targets), clients, scale, patience)
     with _progress(kills) as listeners:
-        summary = unleash(fleet, wanted, listeners)
+        summary = run_chaos(fleet, wanted, listeners)
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
     else:
@@ -105,30 +103,30 @@ def _progress(kills: int) -> "Iterator[Listeners]":
         def on_step(what: str) -> None:
             bars.update(verified, description=what)
 
-        def on_ordeal(ordeal: "Ordeal") -> None:
-            is_back = ordeal.revived_seconds is not None
-            bars.update(revived, advance=int(is_back), description=f"{ordeal.name} {_fate(ordeal)}")
+        def on_strike(record: "StrikeRecord") -> None:
+            is_back = record.revived_seconds is not None
+            bars.update(revived, advance=int(is_back), description=f"{record.name} {_fate(record)}")
 
         def on_outcome(outcome: "RunOutcome") -> None:
             told = "exact" if outcome.is_exact else outcome.complaint
             bars.update(verified, advance=1, description=f"client {outcome.client}: {told}")
 
-        yield Listeners(on_step, on_ordeal, on_outcome)
+        yield Listeners(on_step, on_strike, on_outcome)
 
 
-def _fate(ordeal: "Ordeal") -> str:
-    if ordeal.revived_seconds is not None:
-        return f"is back after {ordeal.revived_seconds:.1f} s"
-    if ordeal.noticed_seconds is not None:
-        return f"is missed after {ordeal.noticed_seconds:.1f} s"
-    return f"is {_deed(ordeal)}"
+def _fate(record: "StrikeRecord") -> str:
+    if record.revived_seconds is not None:
+        return f"is back after {record.revived_seconds:.1f} s"
+    if record.noticed_seconds is not None:
+        return f"is missed after {record.noticed_seconds:.1f} s"
+    return f"is {_deed(record)}"
 
 
-def _deed(ordeal: "Ordeal") -> str:
-    return "killed" if ordeal.deed == "kill" else f"frozen for {ordeal.hold_seconds:.1f} s"
+def _deed(record: "StrikeRecord") -> str:
+    return "killed" if record.deed == "kill" else f"frozen for {record.hold_seconds:.1f} s"
 
 
-def show(summary: "Summary") -> None:
+def show(summary: "ChaosReport") -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_FILES)
@@ -139,26 +137,26 @@ def show(summary: "Summary") -> None:
     for title in ("noticed s", "back s"):
         table.add_column(title, justify="right")
     table.add_column("by")
-    for ordeal in summary.ordeals:
-        name = f"{ordeal.name}, who led" if ordeal.was_leader else ordeal.name
-        times = (_seconds(ordeal.noticed_seconds), _seconds(ordeal.revived_seconds))
-        way = "a new process" if ordeal.is_replaced else "itself" if ordeal.revived_seconds else "nobody"
-        table.add_row(f"{ordeal.at_seconds:.1f}", name, _deed(ordeal), *times, way)
+    for record in summary.records:
+        name = f"{record.name}, who led" if record.was_leader else record.name
+        times = (_seconds(record.noticed_seconds), _seconds(record.revived_seconds))
+        way = "a new process" if record.is_replaced else "itself" if record.revived_seconds else "nobody"
+        table.add_row(f"{record.at_seconds:.1f}", name, _deed(record), *times, way)
     console.print(table)
     for line in (*_account(summary), *summary.complaints):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _account(summary: "Summary") -> list[str]:
+def _account(summary: "ChaosReport") -> list[str]:
     rows = sum(run.rows.there for run in summary.runs if run.rows)
     leaders = ", ".join(
         f"{epoch}: {' and '.join(names)}" for epoch, names in summary.leaders_by_epoch.items()
     )
     actions = sum(sum(counts.values()) for counts in summary.actions_by_epoch.values())
-    under_way = sum(bool(ordeal.runs_under_way) for ordeal in summary.ordeals)
+    under_way = sum(bool(record.runs_under_way) for record in summary.records)
     return [
         "",
-        f"strikes while a run was under way: {under_way} of {len(summary.ordeals)}",
+        f"strikes while a run was under way: {under_way} of {len(summary.records)}",
         f"runs verified: {summary.verified} of {len(summary.runs)}; rows: {rows:,}, "
         f"lost {summary.rows_lost:,}, double {summary.rows_doubled:,}",
         f"noticed: {_spread(summary.notice)}; revived: {_spread(summary.revival)}",

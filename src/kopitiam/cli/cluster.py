@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from kopitiam.cli.columns import in_columns
+from kopitiam.cli.columns import column_lines
 from kopitiam.cli.options import Config, Json
-from kopitiam.cli.status_view import moment
+from kopitiam.cli.progress import local_time
 
 if TYPE_CHECKING:
     from kopitiam.fleet.status import NodeStatus
@@ -40,7 +40,7 @@ def up(
       kopi cluster up --config fleet.toml --patience 300 --json
     """
     from kopitiam.fleet.cluster import up as bring_up
-    from kopitiam.fleet.nodes import open_fleet
+    from kopitiam.fleet.lifecycle import open_fleet
 
     with _progress() as on_step:
         found = bring_up(open_fleet(config), patience, on_step)
@@ -56,7 +56,7 @@ def down(config: Config = None, as_json: Json = False) -> None:
       kopi cluster down --config fleet.toml
     """
     from kopitiam.fleet.cluster import down as take_down
-    from kopitiam.fleet.nodes import open_fleet
+    from kopitiam.fleet.lifecycle import open_fleet
 
     with _progress() as on_step:
         stopped = take_down(open_fleet(config), on_step)
@@ -76,7 +76,7 @@ def status(config: Config = None, as_json: Json = False) -> None:
 
       kopi cluster status --config fleet.toml --json
     """
-    from kopitiam.fleet.nodes import open_fleet
+    from kopitiam.fleet.lifecycle import open_fleet
     from kopitiam.fleet.status import fleet_status
 
     _tell(fleet_status(open_fleet(config)), as_json)
@@ -85,7 +85,7 @@ def status(config: Config = None, as_json: Json = False) -> None:
 def show(nodes: "Sequence[NodeStatus]", console: Console | None = None) -> None:
     console = console or Console()
     titles = ("name", "kind", "state", "since", "epoch", "pid", "memory", "url")
-    for line in in_columns(console, titles, [_cells(node) for node in nodes], figures={4, 5, 6}):
+    for line in column_lines(console, titles, [_cells(node) for node in nodes], figures={4, 5, 6}):
         for state, color in _COLORS.items():
             line.highlight_words([state], color)
         console.print(line, soft_wrap=True)
@@ -97,7 +97,7 @@ def show(nodes: "Sequence[NodeStatus]", console: Console | None = None) -> None:
 
 def _cells(node: "NodeStatus") -> tuple[str, ...]:
     state = f"{node.state}, leads" if node.leader else node.state
-    since = moment(node.since) if node.since else ""
+    since = local_time(node.since) if node.since else ""
     memory = f"{node.memory_bytes / 1e6:,.0f} MB" if node.memory_bytes else ""
     return (
         node.name,

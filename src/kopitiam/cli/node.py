@@ -23,8 +23,8 @@ def start(name: Name, config: Config = None, as_json: Json = False) -> None:
 
       kopi node start rabbitmq --config fleet.toml     on the same port and data as ever
     """
-    from kopitiam.fleet.nodes import open_fleet, start_node
-    from kopitiam.fleet.records import read_record
+    from kopitiam.fleet.home import read_record
+    from kopitiam.fleet.lifecycle import open_fleet, start_node
 
     fleet = open_fleet(config)
     is_new = start_node(fleet, name)
@@ -44,8 +44,7 @@ def stop(name: Name, config: Config = None, as_json: Json = False) -> None:
 
       kopi node stop pipeline-1 --config fleet.toml
     """
-    from kopitiam.fleet.nodes import open_fleet
-    from kopitiam.fleet.reports import stop_node
+    from kopitiam.fleet.lifecycle import open_fleet, stop_node
 
     was_alive = stop_node(open_fleet(config), name)
     if as_json:
@@ -63,7 +62,7 @@ def status(name: Name, config: Config = None, as_json: Json = False) -> None:
       kopi node status monitor-1 --config fleet.toml --json
     """
     from kopitiam.cli.cluster import show
-    from kopitiam.fleet.nodes import open_fleet, require_kind
+    from kopitiam.fleet.lifecycle import open_fleet, require_kind
     from kopitiam.fleet.status import fleet_status
 
     fleet = open_fleet(config)

@@ -1,3 +1,3 @@
-"""Who lives, who leads, when a barrier opens: pure machines, and the shells that bring them time, messages
-and the registry.
+"""Liveness, leader election and barriers: pure state machines, and the shells that feed them time, messages
+and registry snapshots.
 """

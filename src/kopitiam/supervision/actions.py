@@ -1,7 +1,7 @@
-"""The log lines by which a leader says what it does: one for each barrier opened, run ended and node revived.
+"""One log line for each action of a leader: a barrier opened, a run ended, a node revived.
 
-The registry shows who holds an epoch, never who acts under it. These lines come from the process that acts:
-`kopi chaos` reads them to check that only the holder of an epoch acted under it.
+The registry records which monitor holds an epoch, but not which one acts under it. `kopi chaos` reads these
+lines to check that only the holder of an epoch acted under it.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 ActionKind = Literal["opens barrier of", "fails", "force-ends", "revives"]
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.INFO)  # written even where only warnings are
+_log.setLevel(logging.INFO)  # logged at every log level
 _LINE = re.compile(r"leader of epoch (\d+) (opens barrier of|fails|force-ends|revives) ([\w-]+)")
 
 
@@ -26,6 +26,6 @@ def log_action(epoch: int, deed: ActionKind, subject: str) -> None:
 
 
 def read_actions(log: str) -> Iterator[LeaderAction]:
-    """The actions in the log of one monitor, as text or as JSON."""
+    """Parse the actions from one monitor's log, in text or JSON form."""
     for epoch, deed, subject in _LINE.findall(log):
         yield LeaderAction(int(epoch), deed, subject)

@@ -1,8 +1,8 @@
-"""When the barrier of a run opens: messages and snapshots of the registry in, decisions out.
+"""The barrier state machine: messages and registry snapshots in, decisions out. No clock, bus or registry.
 
-Messages may be lost, repeated, reordered and forged, so they decide nothing: when they say that all stages of
-a run have ended, the machine asks for a snapshot of the registry (`ReadSnapshot`), and decides by that. A snapshot
-replaces everything that messages said before. No clock, bus or registry in here.
+Messages may be lost, repeated, reordered or forged, so they decide nothing. When they report that all stages
+of a run have ended, the machine requests a snapshot (`ReadSnapshot`) and decides by that. A snapshot replaces
+everything learned from earlier messages.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ MAX_CLOSED = 10_000
 
 @dataclass(frozen=True)
 class ReadSnapshot:
-    """The messages say that something is to be decided: compare with the registry."""
+    """Messages indicate that a decision is due: read the run's snapshot from the registry."""
 
     run: str
 
@@ -49,15 +49,14 @@ Decision = ReadSnapshot | OpenBarrier | FailRun | Forward
 class Barriers:
     """The barriers of all runs.
 
-    A run is *closed* once its barrier is known to be open, or the run to be over: later messages about it are
-    late ones and are ignored. The number of runs that are remembered is bounded: for a run that was dropped,
-    reconciliation brings a snapshot.
+    A run is *closed* once its barrier is open or the run is over; later messages about it are ignored. The
+    number of tracked runs is bounded: reconciliation brings a snapshot of a run that was dropped.
     """
 
     def __init__(self, max_runs: int = MAX_RUNS, max_closed: int = MAX_CLOSED) -> None:
         self._max_runs = max_runs
         self._max_closed = max_closed
-        self._runs: dict[str, _Progress] = {}  # the least recently heard of comes first
+        self._runs: dict[str, _Progress] = {}  # least recently updated first
         self._closed: dict[str, None] = {}
 
     @property
@@ -78,8 +77,7 @@ class Barriers:
         return [ReadSnapshot(event.run)]
 
     def _on_snapshot(self, snapshot: Snapshot) -> list[Decision]:
-        """Decides again what was decided before: if the run is still before its barrier, the decision was
-        not written."""
+        """Repeat earlier decisions: if the run is still before its barrier, they were not committed."""
         is_final = snapshot.state is RunState.FINAL
         if is_final or snapshot.state.is_over:
             self._close(snapshot.run)
@@ -107,13 +105,13 @@ class Barriers:
 
 @dataclass
 class _Progress:
-    """What is known of one run before its barrier."""
+    """Progress of one run before its barrier."""
 
-    stages: Mapping[str, tuple[str, ...]] | None = None  # of each table; unknown before the first snapshot
+    stages: Mapping[str, tuple[str, ...]] | None = None  # by table; unknown before the first snapshot
     due: dict[str, Mapping[int, int]] = field(default_factory=dict)  # chunks of sealed tables, by shard
     ended: set[tuple[str, int]] = field(default_factory=set)  # stage and shard
-    is_contradicted: bool = False  # a message reports more than is expected
-    is_snapshot_requested: bool = False  # the snapshot was asked for, and has not come yet
+    is_contradicted: bool = False  # a message reported more chunks than expected
+    is_snapshot_requested: bool = False  # and has not arrived yet
 
     def on_message(self, message: ProgressMessage) -> None:
         match message:
@@ -143,7 +141,7 @@ class _Progress:
 
     @property
     def needs_snapshot(self) -> bool:
-        """Also once to learn which stages the run has."""
+        """True on an apparent end or contradiction, and once to learn the stages of the run."""
         return self.is_contradicted or bool(self.due and self.stages is None) or self._has_ended
 
     @property

@@ -1,7 +1,7 @@
-"""The barrier's shell: messages and the registry in, decisions under an epoch out.
+"""The shell of the barrier machine: feeds it messages and snapshots, commits its decisions under an epoch.
 
-One thread feeds the machine, so that it needs no lock. It wakes for every message; from time to time, and
-after anything went wrong, it compares with the registry, which is the truth.
+A single thread feeds the machine, which therefore needs no lock. It wakes for every message, and reconciles
+with the registry every two seconds.
 """
 
 import logging
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 RECONCILE_SECONDS = 2.0
 _STOPPING_SECONDS = 2.0
-FORWARD_AGAIN_SECONDS = 10.0  # a final step that nobody seems to have heard of
-PAUSE_SECONDS = 10.0  # between two looks at the clients: then the process, or the machine, stood still
-JUMP_SECONDS = 1.0  # by which the registry's clock may differ from the time that passed here
+FORWARD_AGAIN_SECONDS = 10.0  # resend if the final step has not ended by then
+PAUSE_SECONDS = 10.0  # between two lease checks: the process or machine was suspended
+JUMP_SECONDS = 1.0  # tolerated difference between the registry's clock and ours
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +59,7 @@ class Coordinator:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: "Registry",
         bus: BusPort,
         fence: Fence,
         *,
@@ -80,9 +80,7 @@ class Coordinator:
 
     def _reset(self) -> None:
         self._last_lease_check: tuple[float, float] | None = None  # registry time, steady time
-        self._is_bus_away = (
-            False  # one failed attempt waits for the timeout; skip the others until the next pass
-        )
+        self._is_bus_away = False  # a failed attempt costs a timeout: skip the others in this pass
         self._barriers = Barriers()
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._forwarded: dict[str, float] = {}
@@ -136,7 +134,7 @@ class Coordinator:
                 self._carry_out(self._barriers.handle(message))
 
     def _subscribe(self) -> None:
-        """Again, if the bus was away when this leader was elected: the registry tells the same, but later."""
+        """Retried each pass while the bus is unavailable; reconciliation covers the gap."""
         for topic in {END_TOPICS, PROGRESS_TOPICS} - self._subscriptions.keys():
             try:
                 self._subscriptions[topic] = self._bus.subscribe(topic, self._inbox.put)
@@ -144,13 +142,13 @@ class Coordinator:
                 _log.warning("barrier: %s", error)
 
     def reconcile(self) -> None:
-        """Finds what messages that were lost should have said."""
+        """Feed the machine a snapshot of every unfinished run, which repairs lost messages."""
         self._is_bus_away = False
         try:
             snapshots = self._registry.snapshots()
             self._check_client_leases()
         except Unavailable as error:
-            self._last_lease_check = None  # no gateway could renew a lease either
+            self._last_lease_check = None  # gateways could not renew leases either
             _log.warning("barrier: %s", error)
             return
         final = {snapshot.run for snapshot in snapshots if snapshot.state is RunState.FINAL}
@@ -159,9 +157,11 @@ class Coordinator:
             self._carry_out(self._barriers.handle(snapshot))
 
     def _check_client_leases(self) -> None:
-        """No client is lost for what happened while the leader did not look, or could not hear: a new leader,
-        and one that comes back to a registry, a gateway or itself, gives every client a full lease first. So
-        does one that finds the registry's clock set forward or back."""
+        """Force-end runs whose client lease expired, but only if the clients could renew it all the time.
+
+        After an election, an outage of the registry or the gateways, a suspension of this process or a clock
+        jump, every client first gets a full lease.
+        """
         if not self._are_gateways_alive():
             self._last_lease_check = None
             return
@@ -173,15 +173,16 @@ class Coordinator:
         self._force_end_expired_runs(now)
 
     def _has_clock_jumped(self, now: float, requested_at: float) -> bool:
-        """Whether one clock went on without the other. The registry read its own after `requested_at`."""
+        """Whether the registry's clock and ours have advanced differently. The registry was read after
+        `requested_at`."""
         assert self._last_lease_check is not None
-        then, steady_then = self._last_lease_check
-        passed, passed_here = now - then, self._steady() - steady_then
+        registry_then, steady_then = self._last_lease_check
+        registry_passed, steady_passed = now - registry_then, self._steady() - steady_then
         waited = self._steady() - requested_at
-        return passed_here > PAUSE_SECONDS or abs(passed - passed_here) > JUMP_SECONDS + waited
+        return steady_passed > PAUSE_SECONDS or abs(registry_passed - steady_passed) > JUMP_SECONDS + waited
 
     def _force_end_expired_runs(self, now: float) -> None:
-        """Force End for runs whose client has not been heard of for longer than its lease."""
+        """Force End for runs whose client lease has expired."""
         reason = "client lost for longer than its lease"
         for run in self._registry.expired_runs():
             crash_point("force_end.begun")
@@ -222,7 +223,7 @@ class Coordinator:
                 self._broadcast_force_end(ForceEnd(runs=(run,), reason=reason))
 
     def _broadcast_force_end(self, message: ForceEnd) -> None:
-        """Nodes that do not hear it find it in the registry."""
+        """Best effort: nodes that miss it read the run's state in the registry."""
         if self._is_bus_away:
             return
         try:
@@ -232,7 +233,7 @@ class Coordinator:
             _log.warning("Force End: %s", error)
 
     def _forward(self, run: str) -> None:
-        """Sent again by reconciliation, if the bus is away. One try that waits is enough for all runs."""
+        """Reconciliation resends it if the bus is unavailable. One attempt per pass waits for the timeout."""
         if self._is_bus_away:
             return
         try:

@@ -1,9 +1,8 @@
-"""Which nodes live, and which are to be revived: heartbeats and time in, decisions out.
+"""The liveness state machine: heartbeats and time in, decisions to revive nodes out.
 
-A heartbeat is the only sign of life: a node may be as slow as it likes while it sends them. Nobody is
-declared dead for what happened while nobody looked: not by a new leader, which gives every node a full
-timeout, and not after the monitor itself stood still, for a pause moves all deadlines. A monitor that is cut
-off from the bus should therefore not tick, and give everybody time when it hears again.
+Only heartbeats count: a slow node that sends them is alive. Time in which nothing was observed does not count
+against a node: a new leader gives every node a full timeout, and a pause of the monitor itself moves all
+deadlines. A monitor that is cut off from the bus must not tick, and calls `extend_deadlines` afterwards.
 """
 
 import math
@@ -31,7 +30,7 @@ class Revive:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Reviving did not help: a person has to look."""
+    """Revival failed too often: an operator has to intervene."""
 
     node: str
     reason: str
@@ -39,7 +38,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A node that was dead lives again, revived or by itself."""
+    """A dead node sends heartbeats again, revived or by itself."""
 
     node: str
 
@@ -52,16 +51,16 @@ class _Node:
     kind: NodeKind
     state: NodeState = "starting"
     since: float = 0.0
-    deadline: float = math.inf  # when something is to be done if no heartbeat comes until then
+    deadline: float = math.inf  # act if no heartbeat arrives by then
     stable_at: float = math.inf
     epoch: int = 0
     pid: int | None = None  # None before the first heartbeat
     url: str | None = None
     attempts: int = 0
     alarm: str | None = None
-    is_lost: bool = False  # declared dead, and not heard of since
+    is_lost: bool = False  # declared dead, without a heartbeat since
 
-    def is_same_life(self, epoch: int, pid: int) -> bool:
+    def is_same_process(self, epoch: int, pid: int) -> bool:
         return epoch == self.epoch and self.pid in (None, pid)
 
     def enter(self, state: NodeState, now: float) -> None:
@@ -80,9 +79,9 @@ class Liveness:
         stable_seconds: float = 60.0,
         pause_seconds: float = 5.0,
     ) -> None:
-        """After `revive_limit` attempts comes an alarm; they are forgotten once a node has lived for
-        `stable_seconds`. More than `pause_seconds` without a tick or heartbeat means that nobody looked:
-        it has to be more than the time between two ticks."""
+        """After `revive_limit` attempts an alarm is raised; the count resets once a node was alive for
+        `stable_seconds`. More than `pause_seconds` without a tick or heartbeat is a pause of this process;
+        it must exceed the interval between ticks."""
         self._timeout = timeout_seconds
         self._backoff = Backoff(*revive_backoff)
         self._limit = revive_limit
@@ -92,16 +91,15 @@ class Liveness:
         self._now: float | None = None
 
     def expect(self, expected: Mapping[str, NodeKind], now: float) -> None:
-        """The fleet has these nodes from now on: new ones get time to start, the others are let go. This is
-        not to look."""
-        now = self._looked(now)
+        """Replace the set of nodes: added ones get a full timeout to start. Does not advance the time."""
+        now = self._observed_until(now)
         known = {name: node for name, node in self._nodes.items() if expected.get(name) == node.kind}
         self._nodes = {
             name: known.get(name) or _Node(kind, since=now, deadline=now + self._timeout)
             for name, kind in expected.items()
         }
 
-    def on_heartbeat(  # noqa: PLR0917 - as they stand in the message
+    def on_heartbeat(  # noqa: PLR0917 - the fields of the message
         self,
         node: str,
         kind: NodeKind,
@@ -111,13 +109,13 @@ class Liveness:
         now: float,
         trouble: str | None = None,
     ) -> list[Decision]:
-        """`trouble` is shown as the alarm of the node until a heartbeat comes without it."""
+        """`trouble` is shown as the node's alarm until a heartbeat arrives without it."""
         now = self._advance(now)
         known = self._nodes.get(node)
         if known is None or known.kind != kind or epoch < known.epoch:
             return []
-        if known.state == "stopped" and now < known.deadline and known.is_same_life(epoch, pid):
-            return []  # sent before it left, and late
+        if known.state == "stopped" and now < known.deadline and known.is_same_process(epoch, pid):
+            return []  # a late one, sent before the node stopped
         decisions: list[Decision] = [Recovered(node)] if known.is_lost else []
         if known.state != "alive":
             known.enter("alive", now)
@@ -130,7 +128,7 @@ class Liveness:
         return decisions
 
     def on_stopped(self, node: str, epoch: int = 0) -> None:
-        """The life with this epoch left on purpose: the node is not revived until it starts again."""
+        """The process with this epoch stopped on purpose: do not revive the node until it starts again."""
         known = self._nodes.get(node)
         if known is None:
             return
@@ -139,46 +137,46 @@ class Liveness:
             return
         now = self._now or 0.0
         known.enter("stopped", now)
-        known.deadline = now + self._timeout  # until then a heartbeat of the life that ended is a late one
+        known.deadline = now + self._timeout  # until then, heartbeats of the stopped process are late ones
         known.alarm, known.attempts, known.is_lost = None, 0, False
 
     def on_taken_over(self, node: str, epoch: int, now: float) -> None:
-        """A new life has taken the node's lease. If the one before had stopped, the node is expected again:
-        it is revived if the new life dies before its first heartbeat. In other states no deadline moves."""
+        """A new process has taken the node's lease. A stopped node is expected again from now on, and revived
+        if it dies before its first heartbeat. In other states no deadline moves."""
         known = self._nodes.get(node)
         if known is None or epoch <= known.epoch:
             return
         known.epoch, known.pid, known.url = epoch, None, None
         if known.state == "stopped":
-            looked = self._looked(now)
-            known.enter("starting", looked)
-            known.deadline = looked + self._timeout
+            observed = self._observed_until(now)
+            known.enter("starting", observed)
+            known.deadline = observed + self._timeout
 
     def forget_epoch(self, node: str, epoch: int) -> None:
-        """The registry has an earlier epoch than a heartbeat told of: lives with that one count again."""
+        """The registry was restored and has an earlier epoch than the last heartbeat: accept that one."""
         if known := self._nodes.get(node):
             known.epoch = epoch
 
     def give_up(self, node: str, alarm: str) -> None:
-        """A leader before did what could be done: a person has to look, unless it is heard of again."""
+        """Take over the alarm of an earlier leader: do not revive the node, unless it sends a heartbeat."""
         if known := self._nodes.get(node):
             known.enter("dead", self._now or 0.0)
             known.alarm, known.attempts, known.is_lost = alarm, self._limit, True
             known.deadline = math.inf
 
     def extend_deadlines(self, now: float) -> None:
-        """Nobody could be heard until now: whoever lives has a full timeout to show it."""
+        """After a bus outage, give every node a full timeout to send a heartbeat."""
         now = self._advance(now)
         for node in self._nodes.values():
             if node.state != "stopped":
                 node.deadline = max(node.deadline, now + self._timeout)
 
     def on_revived(self, node: str, now: float) -> None:
-        """The command was run: from now on the node has time to start."""
+        """The revive command has run: give the node time to start."""
         known = self._nodes.get(node)
         if known is not None and known.state in ("dead", "starting"):
             known.enter("starting", now)
-            known.deadline = self._looked(now) + self._backoff.after(max(known.attempts, 1))
+            known.deadline = self._observed_until(now) + self._backoff.after(max(known.attempts, 1))
 
     def tick(self, now: float) -> list[Decision]:
         now = self._advance(now)
@@ -190,18 +188,18 @@ class Liveness:
         ]
 
     def nodes(self, now: float) -> list[NodeRecord]:
-        """In the order of the configuration; who leads is not known here."""
-        looked = self._looked(now)
-        return [_record(name, node, looked) for name, node in self._nodes.items()]
+        """In the order of the configuration, without the leader flag."""
+        observed = self._observed_until(now)
+        return [_record(name, node, observed) for name, node in self._nodes.items()]
 
     def _revive_or_give_up(self, name: str, node: _Node, now: float) -> list[Decision]:
         node.enter("dead", now)
         if not node.is_lost:
-            node.alarm = None  # what it told while it lived
+            node.alarm = None  # its own trouble, reported while alive
         node.is_lost = True
         if node.attempts < self._limit:
             node.attempts += 1
-            node.deadline = now + self._backoff.after(node.attempts)  # on_revived may never come
+            node.deadline = now + self._backoff.after(node.attempts)  # `on_revived` may never be called
             return [Revive(name, node.attempts)]
         node.deadline = math.inf
         if node.alarm is not None:
@@ -210,20 +208,19 @@ class Liveness:
         return [Alarm(name, node.alarm)]
 
     def _advance(self, now: float) -> float:
-        """The time does not go back, and what happened in a pause is nobody's fault. A clock that is set
-        back by more is a pause too."""
-        looked = self._looked(now)
-        gap = now - looked
+        """Move the time forward, never back. A pause, or a clock set back further, moves all deadlines."""
+        observed = self._observed_until(now)
+        gap = now - observed
         if abs(gap) > self._pause:
             for node in self._nodes.values():
                 node.deadline += gap
                 node.stable_at += gap
-            looked = now
-        self._now = looked
-        return looked
+            observed = now
+        self._now = observed
+        return observed
 
-    def _looked(self, now: float) -> float:
-        """Until when somebody looked: till now, unless this is a pause."""
+    def _observed_until(self, now: float) -> float:
+        """The end of the observed time: `now`, unless there was a pause."""
         before = self._now if self._now is not None else self._begin(now)
         return max(before, now) if abs(now - before) <= self._pause else before
 
@@ -235,7 +232,7 @@ class Liveness:
 
 
 def _record(name: str, node: _Node, now: float) -> NodeRecord:
-    """A node whose time is up is dead, even if the tick that will say so has not come yet."""
+    """An overdue node is dead, even before the tick that declares it so."""
     is_overdue = node.state in ("alive", "starting") and now >= node.deadline
     state: NodeState = "dead" if is_overdue else node.state
     since = node.deadline if is_overdue else node.since

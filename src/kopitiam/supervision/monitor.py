@@ -1,8 +1,8 @@
-"""A monitor: elects a leader with its peers and, while it leads, decides for the fleet under its epoch.
+"""A monitor: takes part in the election and, while it leads, decides for the fleet under its epoch.
 
-One thread owns the machines (election and liveness); messages come to it by a queue, so that they need no
-lock. Whatever the leader decides is written to the registry under its epoch first: one that has been
-superseded learns it there, before it has done anything.
+One thread owns the election and liveness machines, and receives messages through a queue, so that they need
+no lock. Every decision is first written to the registry under the epoch: a superseded leader gets
+`StaleEpoch` there, before it acts.
 """
 
 import contextlib
@@ -41,45 +41,47 @@ from kopitiam.system.crash_points import crash_point
 
 LEASE = "leader"
 _TICK_SECONDS = 0.25
-_STANDSTILL_TIMEOUTS = 6
-_DEAF_HEARTBEATS = 3  # of its own that a monitor does not hear
+_STALLED_TIMEOUTS = 6  # a loop that takes longer has failed
+_LOST_HEARTBEATS = 3  # of its own: then the bus is lost
 _log = logging.getLogger(__name__)
 
 
 class Monitor:
+    """One monitor of the fleet: `run` blocks until `stop`."""
+
     def __init__(
         self,
-        watch: MonitorContext,
+        context: MonitorContext,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """All ages are measured here, by a clock that nobody can set; what is compared with other machines
-        goes by the registry's."""
-        self._watch = watch
+        """Ages are measured by `steady`, a monotonic clock; times shared with other machines are the
+        registry's."""
+        self._context = context
         self._steady = steady
-        self._ids = {name: number for number, name in enumerate(watch.roster().monitors, start=1)}
-        self._my_id = self._ids[watch.name]
+        self._ids = {name: number for number, name in enumerate(context.roster().monitors, start=1)}
+        self._my_id = self._ids[context.name]
         self._holder = uuid.uuid4().hex
         self._bully = self._new_bully()
         self._inbox: queue.SimpleQueue[Message | Callable[[], None] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._leadership: Leadership | None = None
-        self._heard_myself = steady()
+        self._own_heartbeat_at = steady()
         self._next_beat = steady()
-        self._turned_at: float | None = None  # when the loop that decides has last gone round
+        self._iteration_at: float | None = None  # start of the last loop iteration
 
     def run(self) -> None:
-        bus = self._watch.bus
+        bus = self._context.bus
         subscriptions = [
             bus.subscribe(ELECTION_TOPIC, self._inbox.put),
             bus.subscribe(HEARTBEAT_TOPIC, self._inbox.put),
         ]
-        services = threading.Thread(target=self._watch.services.run, args=(self._stopping,), daemon=True)
+        services = threading.Thread(target=self._context.services.run, args=(self._stopping,), daemon=True)
         services.start()
         try:
             while not self._stopping.is_set():
-                self._turned_at = self._steady()
-                for event in self._arrived():
-                    self._take(event)
+                self._iteration_at = self._steady()
+                for event in self._waiting_events():
+                    self._handle(event)
                 self._tick()
         finally:
             self._resign()
@@ -90,122 +92,126 @@ class Monitor:
         self._stopping.set()
         self._inbox.put(None)
 
-    def vouch(self) -> str | None:
-        """Called from any thread. A registry that is away holds the loop up for a while, for all monitors at
-        once, which must not all leave for it: so the bound is wide."""
-        bound = _STANDSTILL_TIMEOUTS * self._watch.pace.timeout_seconds
-        if self._turned_at is None or self._steady() - self._turned_at <= bound:
+    def failure_reason(self) -> str | None:
+        """Why the decision loop has failed, or None. Callable from any thread.
+
+        A registry outage blocks the loops of all monitors, which must not all exit: the bound is wide.
+        """
+        bound = _STALLED_TIMEOUTS * self._context.pace.timeout_seconds
+        if self._iteration_at is None or self._steady() - self._iteration_at <= bound:
             return None
-        return f"the loop that decides has stood still for {bound:.0f} s"
+        return f"the decision loop has been stalled for {bound:.0f} s"
 
     def on_revived(self, node: str) -> None:
-        """Called from any thread."""
-        self._inbox.put(lambda: self._note_revived(node))
+        """The revive command of `node` has run. Callable from any thread."""
+        self._inbox.put(lambda: self._handle_revived(node))
 
-    def _note_revived(self, node: str) -> None:
-        self._watch.services.on_revived(node, self._steady())
+    def _handle_revived(self, node: str) -> None:
+        self._context.services.on_revived(node, self._steady())
         if self._leadership is not None:
             self._leadership.liveness.on_revived(node, self._steady())
 
-    def _arrived(self) -> Iterator[Message | Callable[[], None] | None]:
-        """Everything that waits: with a slow registry, one message a turn would fall behind the heartbeats.
-        What arrives meanwhile waits for the next turn, so that no flood keeps the monitor from deciding."""
+    def _waiting_events(self) -> Iterator[Message | Callable[[], None] | None]:
+        """All events that are waiting: with a slow registry, one event per iteration would fall behind the
+        heartbeats. Later events wait for the next iteration, so that a flood cannot block decisions."""
         with contextlib.suppress(queue.Empty):
             yield self._inbox.get(timeout=_TICK_SECONDS)
             for _ in range(self._inbox.qsize()):
                 yield self._inbox.get_nowait()
 
-    def _take(self, event: Message | Callable[[], None] | None) -> None:
+    def _handle(self, event: Message | Callable[[], None] | None) -> None:
         match event:
             case Election(sender=sender) if not self._is_cut_off:
-                self._act(self._bully.on_election(sender, self._steady()))
+                self._perform(self._bully.on_election(sender, self._steady()))
             case ElectionAnswer(sender=sender, to=to) if to == self._my_id:
-                self._act(self._bully.on_answer(sender, self._steady()))
-            case LeaderAnnouncement(sender=sender, epoch=epoch) if self._leads(sender, epoch):
-                self._act(self._bully.on_announcement(sender, epoch, self._steady()))
+                self._perform(self._bully.on_answer(sender, self._steady()))
+            case LeaderAnnouncement(sender=sender, epoch=epoch) if self._is_confirmed_leader(sender, epoch):
+                self._perform(self._bully.on_announcement(sender, epoch, self._steady()))
             case Heartbeat(node=node):
-                if node == self._watch.name:
-                    self._hear_myself()
+                if node == self._context.name:
+                    self._on_own_heartbeat()
                 if self._leadership is not None:
-                    self._decide(self._leadership.hear(event, self._steady()))
+                    self._carry_out(self._leadership.on_heartbeat(event, self._steady()))
             case Stopped(node=node):
                 if self._leadership is not None:
                     self._under_epoch(lambda leadership: leadership.read_stopped_nodes(self._steady()))
-                if self._ids.get(node) == self._bully.leader and self._is_lead_given_back():
-                    self._act(self._bully.on_leader_left(self._ids[node], self._steady()))
+                if self._ids.get(node) == self._bully.leader and self._is_lead_released():
+                    self._perform(self._bully.on_leader_left(self._ids[node], self._steady()))
             case _ if callable(event):
                 event()
 
-    def _leads(self, sender: int, epoch: int) -> bool:
-        """By the registry: a message alone makes nobody a leader, and deposes nobody. While the registry is
-        away nobody can be elected, and the leader that was known goes on."""
+    def _is_confirmed_leader(self, sender: int, epoch: int) -> bool:
+        """Whether the registry confirms an announcement: a message alone makes no leader. During a registry
+        outage there is no election, and the known leader stays."""
         if sender == self._my_id:
             return False
         try:
-            lease = self._watch.registry.leases().get(LEASE)
+            lease = self._context.registry.leases().get(LEASE)
         except Unavailable:
             return (sender, epoch) == (self._bully.leader, self._bully.epoch)
-        patience_seconds = self._watch.pace.timeout_seconds
+        patience_seconds = self._context.pace.timeout_seconds
         return (
             lease is not None
             and (lease.rank, lease.epoch) == (sender, epoch)
             and lease.overdue_seconds < patience_seconds
         )
 
-    def _is_lead_given_back(self) -> bool:
+    def _is_lead_released(self) -> bool:
         try:
-            lease = self._watch.registry.leases().get(LEASE)
+            lease = self._context.registry.leases().get(LEASE)
         except Unavailable:
-            return False  # it will be missed, if it left
+            return False  # its heartbeats will be missing if it stopped
         return lease is None or lease.is_released
 
-    def _hear_myself(self) -> None:
-        if self._is_deaf and self._leadership is not None:
+    def _on_own_heartbeat(self) -> None:
+        if self._is_bus_lost and self._leadership is not None:
             self._leadership.liveness.extend_deadlines(self._steady())
         if self._is_cut_off:
-            self._bully.on_hearing_again(self._steady())
-        self._heard_myself = self._steady()
+            self._bully.on_bus_restored(self._steady())
+        self._own_heartbeat_at = self._steady()
 
     @property
-    def _is_deaf(self) -> bool:
-        """Then a monitor judges nobody, and lets others have the lead: without the bus it can revive nobody.
-        If the bus is away for all of them, nobody takes it."""
-        patience_seconds = _DEAF_HEARTBEATS * self._watch.pace.heartbeat_seconds + 1
-        return self._steady() - self._heard_myself > patience_seconds
+    def _is_bus_lost(self) -> bool:
+        """Own heartbeats do not arrive. The monitor then makes no liveness decisions and does not renew the
+        lead, so that another can take it; if all monitors have lost the bus, none does."""
+        patience_seconds = _LOST_HEARTBEATS * self._context.pace.heartbeat_seconds + 1
+        return self._steady() - self._own_heartbeat_at > patience_seconds
 
     @property
     def _is_cut_off(self) -> bool:
         """Deaf for so long that the others take it for dead: it takes no part in elections."""
-        return self._is_deaf and self._steady() - self._heard_myself > self._watch.pace.timeout_seconds
+        return (
+            self._is_bus_lost and self._steady() - self._own_heartbeat_at > self._context.pace.timeout_seconds
+        )
 
     def _tick(self) -> None:
         if not self._is_cut_off:
-            self._act(self._bully.tick(self._steady()))
+            self._perform(self._bully.tick(self._steady()))
         if self._leadership is None or self._steady() < self._next_beat:
             return
-        self._next_beat = self._steady() + self._watch.pace.heartbeat_seconds
+        self._next_beat = self._steady() + self._context.pace.heartbeat_seconds
         if not self._keep_leading():
             return
         if not self._is_cut_off:
             self._publish(LeaderAnnouncement(sender=self._my_id, epoch=self._bully.epoch))
-        if self._is_deaf:
+        if self._is_bus_lost:
             self._leadership.on_bus_lost()
         else:
-            self._decide(self._leadership.judge(self._steady()))
+            self._carry_out(self._leadership.check_liveness(self._steady()))
         self._under_epoch(lambda leadership: leadership.report(self._steady()))
 
     def _keep_leading(self) -> bool:
-        """While the registry is away nobody else can be granted an epoch: what we hold, we hold. A lease that
-        is not renewed is as good, until somebody wants it."""
+        """Renew the lead. During a registry outage no other monitor can get an epoch, so it is kept; without
+        the bus it is not renewed, and stays valid until another monitor requests it."""
         leadership = self._leadership
         assert leadership is not None
         if leadership.coordinator.is_stale.is_set():
             return self._lose()
-        if self._is_deaf:
+        if self._is_bus_lost:
             return True
         try:
-            ttl = self._watch.pace.timeout_seconds
-            if self._watch.registry.renew(LEASE, self._ranked_holder, leadership.fence.epoch, ttl):
+            ttl = self._context.pace.timeout_seconds
+            if self._context.registry.renew(LEASE, self._ranked_holder, leadership.fence.epoch, ttl):
                 return True
         except Unavailable as error:
             _log.warning("leading: %s", error)
@@ -213,14 +219,14 @@ class Monitor:
         return self._lose()
 
     def _lose(self) -> bool:
-        self._act(self._bully.on_epoch_lost(self._steady()))
+        self._perform(self._bully.on_epoch_lost(self._steady()))
         return False
 
-    def _act(self, actions: list[ElectionAction]) -> None:
+    def _perform(self, actions: list[ElectionAction]) -> None:
         for action in actions:
             match action:
                 case SendElection():
-                    _log.info("election: asking those with higher ids")
+                    _log.info("election: asking monitors with higher ids")
                     self._publish(Election(sender=self._my_id))
                 case SendAnswer(to):
                     self._publish(ElectionAnswer(sender=self._my_id, to=to))
@@ -232,24 +238,24 @@ class Monitor:
                     self._step_down()
 
     def _take_epoch(self) -> None:
-        epoch = self._ask_for_epoch()
+        epoch = self._request_epoch()
         if epoch is None:
-            self._act(self._bully.on_epoch_refused(self._steady()))
+            self._perform(self._bully.on_epoch_refused(self._steady()))
             return
         if epoch < self._bully.epoch:
-            heard = self._bully.epoch
-            _log.warning("election: epoch %d was heard of, which the registry did not give", heard)
+            announced = self._bully.epoch
+            _log.warning("election: epoch %d was announced, which the registry did not grant", announced)
             self._bully = self._new_bully()
-        self._act(self._bully.on_epoch_granted(epoch, self._steady()))
+        self._perform(self._bully.on_epoch_granted(epoch, self._steady()))
         if self._leadership is None or self._leadership.fence.epoch != epoch:
             self._step_down()
             fence = Fence(LEASE, epoch, self._ranked_holder)
-            self._leadership = Leadership(self._watch, fence, self._steady())
-            _log.warning("%s leads, epoch %d", self._watch.name, epoch)
+            self._leadership = Leadership(self._context, fence, self._steady())
+            _log.warning("%s leads, epoch %d", self._context.name, epoch)
 
     def _new_bully(self) -> Bully:
-        """One that has heard of nothing yet."""
-        pace = self._watch.pace
+        """In its initial state."""
+        pace = self._context.pace
         return Bully(
             self._my_id,
             frozenset(self._ids.values()),
@@ -262,18 +268,18 @@ class Monitor:
     def _ranked_holder(self) -> str:
         return ranked_holder(self._my_id, self._holder)
 
-    def _ask_for_epoch(self) -> int | None:
-        """One that was replaced while it stood still has the same id as its successor, and is not to take
-        the lead from it."""
-        watch = self._watch
+    def _request_epoch(self) -> int | None:
+        """Returns None if refused. A monitor that was replaced while suspended has the same id as its
+        successor, and must not take the lead from it: it no longer holds its node lease."""
+        context = self._context
         if self._is_cut_off:
             return None
         try:
-            if not watch.registry.holds(watch.place):
+            if not context.registry.holds(context.node_fence):
                 return None
             crash_point("epoch.wanted")
-            epoch = watch.registry.take_over_if_higher(
-                LEASE, self._my_id, self._holder, watch.pace.timeout_seconds
+            epoch = context.registry.take_over_if_higher(
+                LEASE, self._my_id, self._holder, context.pace.timeout_seconds
             )
             if epoch is not None:
                 crash_point("epoch.taken")
@@ -284,22 +290,22 @@ class Monitor:
 
     def _step_down(self) -> None:
         if self._leadership is not None:
-            _log.warning("%s no longer leads", self._watch.name)
+            _log.warning("%s no longer leads", self._context.name)
             self._leadership.end()
             self._leadership = None
 
     def _resign(self) -> None:
-        """Steps down of its own accord: the lease is free for whoever comes next."""
+        """Step down and release the lease, so that another monitor can lead at once."""
         if self._leadership is None:
             return
         epoch = self._leadership.fence.epoch
         self._step_down()
         try:
-            self._watch.registry.release(LEASE, self._ranked_holder, epoch)
+            self._context.registry.release(LEASE, self._ranked_holder, epoch)
         except Unavailable as error:
-            _log.warning("leading no more: %s", error)
+            _log.warning("resigning: %s", error)
 
-    def _decide(self, decisions: list[Decision]) -> None:
+    def _carry_out(self, decisions: list[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case Revive(node, attempt):
@@ -307,20 +313,20 @@ class Monitor:
                 case Alarm(node, reason):
                     _log.error("ALARM: %s: %s", node, reason)
                 case Recovered(node):
-                    _log.warning("%s lives again", node)
+                    _log.warning("%s is alive again", node)
 
     def _revive(self, node: str, attempt: int) -> None:
-        """Written first: there we learn whether we still lead, and whether the node left on purpose."""
+        """Write the record first: that checks the epoch, and whether the node stopped on purpose."""
         crash_point("revival.decided")
         is_written = self._under_epoch(lambda leadership: leadership.report(self._steady(), about=node))
         if is_written and self._leadership and self._leadership.is_dead(node, self._steady()):
             crash_point("revival.recorded")
             _log.warning("%s is dead: reviving it, attempt %d", node, attempt)
             log_action(self._leadership.fence.epoch, "revives", node)
-            self._watch.revive(node)
+            self._context.revive(node)
 
     def _under_epoch(self, write: Callable[[Leadership], None]) -> bool:
-        """Whether the registry took it. A stale epoch ends the leadership."""
+        """Whether the write was committed. A stale epoch ends the leadership."""
         if self._leadership is None:
             return False
         try:
@@ -334,6 +340,6 @@ class Monitor:
 
     def _publish(self, message: Message) -> None:
         try:
-            self._watch.bus.publish(ELECTION_TOPIC, message)
+            self._context.bus.publish(ELECTION_TOPIC, message)
         except BusUnavailable as error:
             _log.info("election: %s", error)

@@ -1,4 +1,4 @@
-"""Brings a dead node back by the configured command, away from the thread that watches the others."""
+"""Runs the configured revive command for dead nodes, on separate threads."""
 
 import contextlib
 import logging
@@ -14,38 +14,41 @@ from pathlib import Path
 
 from kopitiam.contracts.errors import ConfigError
 
-_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0  # of one command
 _ENDING_SECONDS = 2.0
-_AT_ONCE = 4
+_MAX_CONCURRENT = 4
 _log = logging.getLogger(__name__)
 
 
 class Reviver:
     def __init__(self, command: str, config: Path | None, on_done: Callable[[str], None]) -> None:
-        """`{node}` and `{config}` are put in; `on_done` hears of every node whose command was run."""
+        """`{node}` and `{config}` are substituted; `on_done` is called with each node after its command.
+
+        Raises `ConfigError` if the command is malformed.
+        """
         self._command = command
         self._config = config
         self._on_done = on_done
-        self._turns = threading.Semaphore(_AT_ONCE)
+        self._slots = threading.Semaphore(_MAX_CONCURRENT)
         self._lock = threading.Lock()
-        self._in_hand: dict[str, subprocess.Popen[str] | None] = {}  # None: it waits for its turn
+        self._commands: dict[str, subprocess.Popen[str] | None] = {}  # None while queued
         self._is_closed = False
-        self.argv("node")  # a command that cannot be is better told now
+        self.argv("node")  # fail now rather than at the first revival
 
     def revive(self, node: str) -> None:
-        """Not twice at once."""
+        """Start the command in the background; a no-op while one is running for this node."""
         with self._lock:
-            if self._is_closed or node in self._in_hand:
+            if self._is_closed or node in self._commands:
                 return
-            self._in_hand[node] = None
-        # A daemon: the process does not wait for it when it ends.
+            self._commands[node] = None
+        # A daemon thread: it does not delay the end of the process.
         threading.Thread(target=self._run, args=(node,), name=f"reviver {node}", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the commands that still run. What they have started is in a session of its own, and stays."""
+        """End the running commands. The nodes they have started are in their own sessions, and stay."""
         with self._lock:
             self._is_closed = True
-            running = [process for process in self._in_hand.values() if process is not None]
+            running = [process for process in self._commands.values() if process is not None]
         for process in running:
             _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + _ENDING_SECONDS
@@ -57,7 +60,7 @@ class Reviver:
 
     def argv(self, node: str) -> list[str]:
         try:
-            # Without a file, the environment says it all.
+            # Without a file, all settings come from the environment.
             command = self._command if self._config else self._command.replace("--config {config}", "")
             words = shlex.split(command)
             argv = [word.format(node=node, config=self._config or "kopitiam.toml") for word in words]
@@ -65,19 +68,19 @@ class Reviver:
             raise ConfigError(f"monitor.revive: {self._command!r}: {error}") from None
         if not argv:
             raise ConfigError("monitor.revive: want a command")
-        if argv[0] == "kopi":  # the one that we are, wherever the path leads
+        if argv[0] == "kopi":  # this installation, whatever the PATH says
             argv[:1] = [sys.executable, "-m", "kopitiam"]
         return argv
 
     def _run(self, node: str) -> None:
-        with self._turns:
+        with self._slots:
             try:
                 self._execute(node)
             except (OSError, subprocess.TimeoutExpired) as error:
                 _log.error("reviving %s: %s", node, error)
             finally:
                 with self._lock:
-                    del self._in_hand[node]
+                    del self._commands[node]
         self._on_done(node)
 
     def _execute(self, node: str) -> None:
@@ -86,16 +89,16 @@ class Reviver:
             return
         with process:
             try:
-                told, complained = process.communicate(timeout=_SECONDS)
+                output, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 _signal(process, signal.SIGKILL)
                 raise
         if process.returncode and not self._is_closed:
-            last = (complained.strip() or told.strip() or "no word").splitlines()[-1]
+            last = (errors.strip() or output.strip() or "no output").splitlines()[-1]
             _log.error("reviving %s: exit code %d: %s", node, process.returncode, last)
 
     def _start(self, node: str) -> "subprocess.Popen[str] | None":
-        """None if it is too late: what is started here is ended by `close`."""
+        """None after `close`, which ends everything started here."""
         argv = self.argv(node)
         with self._lock:
             if self._is_closed:
@@ -108,11 +111,11 @@ class Reviver:
                 errors="replace",
                 start_new_session=True,
             )
-            self._in_hand[node] = process
+            self._commands[node] = process
             return process
 
 
-def _signal(process: "subprocess.Popen[str]", what: signal.Signals) -> None:
-    """To all that the command consists of."""
+def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:
+    """To the whole process group of the command."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, what)
+        os.killpg(process.pid, number)

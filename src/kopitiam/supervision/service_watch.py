@@ -1,8 +1,8 @@
-"""The services that the fleet itself stands on, watched without them: by asking each whether it answers.
+"""Watches the services that the fleet depends on, by probing each in its own protocol.
 
-Every monitor watches, whoever leads: without the bus nobody hears a heartbeat, and without the registry
-nobody can be elected. Starting a service that runs is no harm, so no epoch is needed; the monitors differ
-in patience, so that as a rule one of them does it.
+Every monitor watches, not only the leader: without the bus there are no heartbeats, and without the registry
+no election. Starting a running service is a no-op, so revival needs no epoch; the monitors have different
+timeouts, so that usually only one of them acts.
 """
 
 import logging
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from kopitiam.contracts.messages import NodeRecord
 from kopitiam.supervision.liveness import Alarm, Decision, Liveness, Recovered, Revive
 
-_PROBES = 3  # in a row without an answer
+_PROBES = 3  # failures in a row before a service is dead
 _log = logging.getLogger(__name__)
 
 
 class ServiceLocation(NamedTuple):
-    """Where a service is: its process, if it runs here, and its address without credentials."""
+    """The process of a service, if it runs on this machine, and its address without credentials."""
 
     pid: int | None = None
     url: str | None = None
@@ -36,8 +36,8 @@ class ServiceWatch:
         patience_seconds: float,
         revive_limit: int,
     ) -> None:
-        """`patience_seconds` come on top of the time that a few probes take. Which services there are may
-        change; one that was stopped on purpose is not to be found."""
+        """`patience_seconds` is added to the time of the failed probes. `probes` is called each time, as
+        services may change; `find` returns None for a service that was stopped on purpose."""
         self._probes = probes
         self._find = find
         self._revive = revive
@@ -46,30 +46,30 @@ class ServiceWatch:
             {},
             timeout_seconds=_PROBES * every_seconds + patience_seconds,
             revive_limit=revive_limit,
-            pause_seconds=60.0,  # a probe may take its time
+            pause_seconds=60.0,  # probes may be slow
         )
         self._lock = threading.Lock()
 
     def run(self, stopping: threading.Event) -> None:
-        """Whatever happens: without this watch nobody brings a service back."""
+        """Probe until `stopping` is set. An unexpected error is logged and does not end the watch."""
         while not stopping.wait(self._every):
             try:
-                self.look(time.monotonic())
+                self.probe_all(time.monotonic())
             except Exception:
                 _log.exception("watching the services")
 
-    def look(self, now: float) -> None:
+    def probe_all(self, now: float) -> None:
         probes = self._probes()
-        found = {name: self._find(name) for name in probes}
+        locations = {name: self._find(name) for name in probes}
         alive = {name for name, answers in probes.items() if answers()}
         decisions: list[Decision] = []
         with self._lock:
             self._liveness.expect(dict.fromkeys(probes, "service"), now)
-            for name, where in found.items():
-                if where is None:
+            for name, location in locations.items():
+                if location is None:
                     self._liveness.on_stopped(name)
                 elif name in alive:
-                    pid, url = where.pid or 0, where.url
+                    pid, url = location.pid or 0, location.url
                     decisions += self._liveness.on_heartbeat(name, "service", 0, pid, url, now)
             decisions += self._liveness.tick(now)
         for decision in decisions:

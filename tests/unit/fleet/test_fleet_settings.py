@@ -1,19 +1,22 @@
 """Where the services of a fleet are: chosen once, kept, and put in where the settings keep their default."""
 
+import contextlib
 import os
 import socket
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
-from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection, RegistrySection
+from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection, RegistrySection, Settings
 from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.fleet.home import write_record
 from kopitiam.fleet.lifecycle import Fleet, added_pipelines, node_program, open_fleet, require_kind
-from kopitiam.fleet.preflight import check_settings
+from kopitiam.fleet.preflight import check_settings, check_shards_of_open_runs
 from kopitiam.fleet.services import probes, recorded_probes, service_settings, services_of
 from kopitiam.fleet.services.base import read_or_choose_url, read_url, without_credentials, write_url
+from kopitiam.registry import open_registry
 from kopitiam.runtime.home import exclusive_home
 
 BOTH = NodesSection(services=("rabbitmq", "postgresql"))
@@ -177,3 +180,17 @@ def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):
         ConfigError, match=r"^gateway-9: there is no such node; there are gateway-1, pipeline-1, mon"
     ):
         require_kind(Fleet(settings), "gateway-9")
+
+
+def test_shards_of_open_runs_need_a_pipeline_until_the_runs_end(tmp_path: Path) -> None:
+    with contextlib.closing(open_registry("sqlite", tmp_path)) as registry:
+        registry.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=3)
+        shrunk = Settings(
+            home=tmp_path,
+            pipeline=PipelineSection(shards=2),
+            nodes=NodesSection(pipelines={"pipeline-1": (0, 1)}),
+        )
+        with pytest.raises(ConfigError, match=r"^nodes.pipelines: .* 3 shards; keep a pipeline for 2 until"):
+            check_shards_of_open_runs(shrunk, registry)
+        kept = shrunk.model_copy(update={"nodes": NodesSection(pipelines={"a": (0, 1), "b": (2,)})})
+        check_shards_of_open_runs(kept, registry)

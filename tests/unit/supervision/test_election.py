@@ -161,11 +161,11 @@ def test_the_goodbye_of_one_that_does_not_lead_changes_nothing() -> None:
 def test_whoever_hears_again_listens_for_a_leader_before_it_elects() -> None:
     bully = monitor(2)
     bully.tick(0.0)
-    assert bully.on_hearing_again(50.0) == []
+    assert bully.on_bus_restored(50.0) == []
     assert bully.tick(50.0 + LEADER - 0.1) == []
     assert bully.tick(50.0 + LEADER) == [SendElection((3,))]
     leading = leader(3)
-    assert leading.on_hearing_again(50.0) == []
+    assert leading.on_bus_restored(50.0) == []
     assert leading.state is State.LEADER
 
 

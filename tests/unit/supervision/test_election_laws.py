@@ -81,7 +81,7 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
     @rule(monitor=st.integers(1, 5))
     def hear_again(self, monitor: int) -> None:
         if monitor in self.world.monitors:
-            self.world.call(monitor, "on_hearing_again")
+            self.world.call(monitor, "on_bus_restored")
 
     @rule(monitor=st.integers(1, 5))
     def start(self, monitor: int) -> None:

@@ -636,7 +636,7 @@ def test_a_member_whose_place_was_taken_is_told_once_and_leaves_without_a_word(
     eventually(lambda: lives.beats(epoch=2) > before + 20)
     old.leave()
     assert [str(error) for error in lives.lost] == [
-        "pipeline-1: another process has taken its place; epoch 1 is over"
+        "pipeline-1: another process has taken its lease; epoch 1 is stale"
     ]
     assert lives.beats(epoch=1) == beats
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].epoch) == ("alive", 2)
@@ -650,7 +650,7 @@ def test_a_member_whose_work_answers_no_more_is_silent_and_leaves_to_be_revived(
 ) -> None:
     reasons: list[str] = []
     member = lives.join()
-    member.start(vouch=lambda: reasons[0] if reasons else None)
+    member.start(failure_reason=lambda: reasons[0] if reasons else None)
     eventually(lambda: lives.beats() > 2)
     reasons.append("Spark's process has answered nothing for 20 s")
     eventually(lambda: lives.lost)
@@ -675,12 +675,12 @@ def test_a_monitor_vouches_while_its_loop_goes_round(world: World, monkeypatch: 
 
     monitor._inbox.put(stand_still)
     assert stands.wait(PATIENCE_SECONDS)
-    assert monitor.vouch() is None
+    assert monitor.failure_reason() is None
     world.clock.now += 6 * TIMEOUT + 1
-    assert monitor.vouch() == "the loop that decides has stood still for 36 s"
+    assert monitor.failure_reason() == "the decision loop has been stalled for 36 s"
     goes_on.set()
     world.pass_time(1)
-    assert monitor.vouch() is None
+    assert monitor.failure_reason() is None
 
 
 class Away:
@@ -845,7 +845,7 @@ class Probed:
 
     def pass_time(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.watch.look(self.now)
+            self.watch.probe_all(self.now)
             self.now += BEAT
 
     @property

@@ -1,4 +1,4 @@
-"""The bus on RabbitMQ. Only this package knows pika, and nothing that pika raises leaves it."""
+"""The bus on RabbitMQ. Only this package imports pika, and no pika exception leaves it."""
 
 from kopitiam.bus.rabbitmq.bus import RabbitBus
 

@@ -1,5 +1,5 @@
-"""The port in RabbitMQ's terms: a queue is a durable quorum queue, topics and broadcasts go through an
-exchange each, and every subscriber to these has an exclusive queue that comes and goes with it.
+"""The bus port on RabbitMQ: a queue is a durable quorum queue; topics and broadcasts have one exchange each,
+and every subscriber to them an exclusive, auto-deleted queue.
 """
 
 import threading
@@ -20,11 +20,11 @@ from kopitiam.contracts.messages import Message
 
 QUEUE = {
     "x-queue-type": "quorum",
-    "x-delivery-limit": 5,  # a message on which nodes die is not given out for ever
+    "x-delivery-limit": 5,  # stops redelivery of a message that crashes its consumers
     "x-max-length": MAX_WAITING,
-    "x-overflow": "reject-publish",  # what is kept is never dropped for what is new
+    "x-overflow": "reject-publish",  # never drop stored messages for new ones
 }
-_SUBSCRIBER = {"x-max-length": MAX_WAITING}  # here the oldest go
+_SUBSCRIBER = {"x-max-length": MAX_WAITING}  # drops the oldest
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Exchange:
         channel.exchange_declare(self.name, self.kind, durable=True)
 
     def declare_subscriber(self, pattern: str, channel: Channel) -> str:
-        """A queue of one subscription, under a new name each time: after a cut the broker may not know
-        yet that the old one is not needed."""
+        """Declare the exclusive queue of one subscription. Its name is new each time: after a connection loss
+        the broker may still hold the old one."""
         queue = f"{self.name}.{uuid.uuid4().hex}"
         self.declare(channel)
         channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=_SUBSCRIBER)
@@ -54,8 +54,8 @@ class Exchange:
         return queue
 
 
-_PREFETCH = 100  # for a subscriber; the consumer of a queue has one message in hand
-_CLOSE_SECONDS = 3.0  # for the handlers that are running
+_PREFETCH = 100  # for subscribers; a queue consumer prefetches one message
+_CLOSE_SECONDS = 3.0  # for running handlers
 
 
 class RabbitBus(BusPort):
@@ -67,7 +67,7 @@ class RabbitBus(BusPort):
         timeout_seconds: float = 5.0,
         connect_seconds: float = 9.0,
     ) -> None:
-        """Connected when it returns. Fleets with different prefixes share a broker without meeting."""
+        """Connect, or raise `BusUnavailable`. Fleets with different prefixes can share a broker."""
         self._prefix = check_name(prefix, max_bytes=40)
         self._timeout_seconds = timeout_seconds
         self._topics = Exchange(f"{prefix}.topic", "topic")
@@ -83,7 +83,7 @@ class RabbitBus(BusPort):
             self._connection.post(partial(self._connection.add, publisher))
         self._connection.start()
         try:
-            self._connection.first_connection.wait(connect_seconds, lambda: self._connection.trouble)
+            self._connection.first_connection.wait(connect_seconds, lambda: self._connection.failure)
         except BusUnavailable:
             self._connection.close()
             raise
@@ -111,7 +111,7 @@ class RabbitBus(BusPort):
         return self._subscribe("broadcast", handler, declare, _PREFETCH)
 
     def check(self) -> None:
-        """A message to nobody, confirmed: unlike an open connection, this shows that the broker works."""
+        """Await the confirm of a message to no queue: an open connection alone proves too little."""
         if not self._connection.is_connected:
             raise BusUnavailable(self._failure_reason())
         self._publish(self._check_publisher, f"{self._prefix}.nobody", b"")
@@ -160,7 +160,7 @@ class RabbitBus(BusPort):
         if self._connection.is_closed:
             return CLOSED
         if not self._connection.is_connected:
-            return self._connection.trouble
+            return self._connection.failure
         return f"bus: {self._connection.address}: no confirmation within {self._timeout_seconds:g} s"
 
     def _queue_name(self, queue: str) -> str:

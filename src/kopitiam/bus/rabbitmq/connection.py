@@ -1,7 +1,7 @@
-"""The connection to the broker, and the one thread that touches it.
+"""The connection to the broker, its address, and the I/O thread that owns it.
 
-pika is not thread-safe, and its heartbeats stop while it is kept waiting: so handlers run elsewhere, and
-other threads post what they want done here. After a loss the link connects again, until it is closed.
+pika is not thread-safe, and a blocked I/O thread sends no heartbeats: handlers run on other threads, which
+post calls here. After a loss the connection is reopened with backoff, until `close`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import AMQPError
 
 from kopitiam.bus.rabbitmq.consumer import Consumer
-from kopitiam.bus.rabbitmq.errors import Completion, is_refusal, reason
+from kopitiam.bus.rabbitmq.errors import Completion, describe, is_refusal
 from kopitiam.bus.rabbitmq.publisher import Publisher
 from kopitiam.contracts.errors import ConfigError
 
@@ -44,7 +44,7 @@ class Address:
     tls: ssl.SSLContext | None
 
     def __str__(self) -> str:
-        """For people, and so without the password."""
+        """Without the password, for messages."""
         scheme = "amqps" if self.tls else "amqp"
         host = f"[{self.host}]" if ":" in self.host else self.host
         vhost = "" if self.vhost == "/" else f"/{self.vhost}"
@@ -59,54 +59,56 @@ def parse_address(url: str) -> Address:
         raise ConfigError(f"bus.url: {_FORM}") from None
     if not parts.hostname:
         raise ConfigError(f"bus.url: no host: {_FORM}")
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if strange := [name for name in given if name not in _PARAMETERS]:
-        raise ConfigError(f"bus.url: unknown parameter {strange[0]!r}; known are {', '.join(_PARAMETERS)}")
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := [name for name in parameters if name not in _PARAMETERS]:
+        raise ConfigError(f"bus.url: unknown parameter {unknown[0]!r}; known are {', '.join(_PARAMETERS)}")
     return Address(
         host=parts.hostname,
         port=port,
         user="guest" if parts.username is None else unquote(parts.username),
         password="guest" if parts.password is None else unquote(parts.password),
         vhost=unquote(parts.path[1:]) or "/",
-        heartbeat_seconds=_heartbeat(given.get("heartbeat")),
-        tls=_tls(given) if parts.scheme == "amqps" else None,
+        heartbeat_seconds=_heartbeat(parameters.get("heartbeat")),
+        tls=_tls(parameters) if parts.scheme == "amqps" else None,
     )
 
 
-def _heartbeat(given: str | None) -> int:
-    if given is None:
+def _heartbeat(text: str | None) -> int:
+    if text is None:
         return HEARTBEAT_SECONDS
-    if not given.isdecimal() or not 1 <= int(given) <= 600:
+    if not text.isdecimal() or not 1 <= int(text) <= 600:
         raise ConfigError("bus.url: heartbeat: want 1 to 600 seconds")
-    return int(given)
+    return int(text)
 
 
-def _tls(given: dict[str, str]) -> ssl.SSLContext:
-    """The broker's certificate has to be good for its host, by the system's authorities or `cacertfile`."""
+def _tls(parameters: dict[str, str]) -> ssl.SSLContext:
+    """Verifies the broker's certificate and host name against the system's authorities or `cacertfile`."""
     try:
-        context = ssl.create_default_context(cafile=given.get("cacertfile"))
-        if "certfile" in given:
-            context.load_cert_chain(given["certfile"], given.get("keyfile"))
+        context = ssl.create_default_context(cafile=parameters.get("cacertfile"))
+        if "certfile" in parameters:
+            context.load_cert_chain(parameters["certfile"], parameters.get("keyfile"))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"bus.url: certificates: {error.strerror or error}") from None
     return context
 
 
 CLOSED = "bus: it is closed"
-_ATTEMPT_SECONDS = 5.0  # for TCP, TLS and AMQP of one attempt; as long again to look up the host
+_ATTEMPT_SECONDS = 5.0  # for TCP, TLS and AMQP; the same again for DNS
 _BLOCKED_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
-_FAREWELL_SECONDS = 2.0  # the broker may no longer answer
+_CLOSE_SECONDS = 2.0  # for a clean close, which a dead broker does not answer
 _log = logging.getLogger(__name__)
-logging.getLogger("pika").setLevel(logging.CRITICAL)  # it tells in pages what is told here in a line
+logging.getLogger("pika").setLevel(logging.CRITICAL)  # logs pages of traceback for what is one line here
 
 
 class BrokerConnection:
+    """A connection that reopens itself, and the consumers and publishers on it."""
+
     def __init__(self, address: Address) -> None:
         self.first_connection = Completion()
         self.is_connected = False
         self.is_closed = False
-        self.trouble = f"bus: {address}: no answer"  # while there is no connection
+        self.failure = f"bus: {address}: no answer"  # while there is no connection
         self.address = address
         self._parameters = _parameters(address)
         self._loop = IOLoop()
@@ -122,19 +124,19 @@ class BrokerConnection:
         self._thread.start()
 
     def close(self) -> None:
-        """What was posted before is still done."""
+        """Run the calls posted so far, then close."""
         self.post(self._begin_closing)
-        self._thread.join(2 * _FAREWELL_SECONDS)
+        self._thread.join(2 * _CLOSE_SECONDS)
 
     def post(self, call: Callable[[], object]) -> None:
-        """From any thread; calls are made in their order."""
+        """Run `call` on the I/O thread, in order. Callable from any thread."""
         self._calls.append(call)
         self._loop.add_callback_threadsafe(self._run_posted_calls)
 
-    # -- from here on, all is for the I/O thread
+    # -- everything below runs on the I/O thread
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        self._loop.call_later(seconds, partial(_logging_errors, call))
+        self._loop.call_later(seconds, partial(_call_safely, call))
 
     def add(self, endpoint: Consumer | Publisher) -> None:
         self._endpoints[endpoint] = None
@@ -150,16 +152,16 @@ class BrokerConnection:
             try:
                 self._loop.start()
             except Exception as error:
-                self._start_over(error)
+                self._recover(error)
         self.is_closed = True
         self._run_posted_calls()
         for endpoint in self._endpoints:
             endpoint.fail(CLOSED)
         self._loop.close()
 
-    def _start_over(self, error: Exception) -> None:
-        """pika was thrown out of the middle of something, and what it holds cannot be trusted any more."""
-        _log.exception("bus: trouble on the I/O thread")
+    def _recover(self, error: Exception) -> None:
+        """An exception left pika in an unknown state: close and reconnect."""
+        _log.exception("bus: error on the I/O thread")
         time.sleep(_FIRST_PAUSE_SECONDS)
         try:
             if self._connection is not None and not self._connection.is_closing:
@@ -168,12 +170,12 @@ class BrokerConnection:
             self._loop.close()
             self._loop = IOLoop()
             self._on_lost(self._connection, error)
-        self.call_later(_FIRST_PAUSE_SECONDS, self._run_posted_calls)  # its wake-up may be lost, as the timer
-        self.call_later(_LONGEST_PAUSE_SECONDS, self._connect)  # for this may be
+        self.call_later(_FIRST_PAUSE_SECONDS, self._run_posted_calls)  # its wake-up, or the timer
+        self.call_later(_LONGEST_PAUSE_SECONDS, self._connect)  # for this, may be lost
 
     def _run_posted_calls(self) -> None:
         for _ in range(len(self._calls)):
-            _logging_errors(self._calls.popleft())
+            _call_safely(self._calls.popleft())
 
     def _connect(self) -> None:
         if self._is_closing or self._connection is not None:
@@ -188,7 +190,7 @@ class BrokerConnection:
         self.call_later(2 * _ATTEMPT_SECONDS, partial(self._abort_attempt, connection))
 
     def _abort_attempt(self, connection: Any) -> None:
-        """pika waits without end for a name server."""
+        """pika has no timeout for DNS."""
         if connection is self._connection and not self.is_connected:
             self._on_lost(connection, TimeoutError())
             with contextlib.suppress(AMQPError):
@@ -196,7 +198,7 @@ class BrokerConnection:
 
     def _on_connected(self, connection: Any) -> None:
         if connection is not self._connection:
-            connection.close()  # it was given up
+            connection.close()  # the attempt had been aborted
             return
         if self.first_connection.is_settled:
             _log.info("bus: %s: connected again", self.address)
@@ -204,7 +206,7 @@ class BrokerConnection:
         self.is_connected = True
         self.first_connection.settle()
         for endpoint in list(self._endpoints):
-            _logging_errors(partial(endpoint.on_connected, connection))
+            _call_safely(partial(endpoint.on_connected, connection))
 
     def _on_lost(self, connection: Any, error: Exception) -> None:
         if connection is not self._connection:
@@ -215,11 +217,11 @@ class BrokerConnection:
         if self._is_closing:
             self._loop.stop()
             return
-        self.trouble = f"bus: {self.address}: {reason(error)}"
+        self.failure = f"bus: {self.address}: {describe(error)}"
         if is_refusal(error):
-            self.first_connection.settle(self.trouble)
+            self.first_connection.settle(self.failure)
         if self.is_connected:
-            _log.warning("%s; connecting again", self.trouble)
+            _log.warning("%s; connecting again", self.failure)
         self.is_connected = False
         pause = min(_FIRST_PAUSE_SECONDS * 2**self._failures, _LONGEST_PAUSE_SECONDS)
         self._failures = min(self._failures + 1, 10)
@@ -232,18 +234,18 @@ class BrokerConnection:
         self.is_connected = False
         for endpoint in self._endpoints:
             endpoint.on_closing()
-        self._loop.call_later(_FAREWELL_SECONDS if self._connection else 0, self._loop.stop)
+        self._loop.call_later(_CLOSE_SECONDS if self._connection else 0, self._loop.stop)
         if self._connection is not None:
             with contextlib.suppress(AMQPError):
                 self._connection.close()
 
 
-def _logging_errors(call: Callable[[], object]) -> None:
-    """A mistake of ours must not end the I/O thread."""
+def _call_safely(call: Callable[[], object]) -> None:
+    """An exception in a call must not end the I/O thread."""
     try:
         call()
     except Exception:
-        _log.exception("bus: trouble on the I/O thread")
+        _log.exception("bus: error on the I/O thread")
 
 
 def _parameters(address: Address) -> pika.ConnectionParameters:

@@ -1,4 +1,4 @@
-"""Consuming: a subscription that comes back by itself when its channel or the connection is lost."""
+"""Consuming: a subscription that reopens by itself when its channel or the connection is lost."""
 
 import logging
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
 from kopitiam.bus.delivery import Delivery, HandlerThread, Outcome
-from kopitiam.bus.rabbitmq.errors import Completion, is_channel_closed, reason
+from kopitiam.bus.rabbitmq.errors import Completion, describe, is_channel_closed
 
 _REOPEN_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
 class IoThread(Protocol):
-    """Whose thread it is that may touch channels."""
+    """Runs calls on the thread that owns the channels."""
 
     def post(self, call: Callable[[], object]) -> None: ...
 
@@ -24,7 +24,7 @@ class IoThread(Protocol):
 
 
 class Consumer:
-    """Handlers run on the handler_thread's thread; all that has to do with the channel on the I/O thread."""
+    """One subscription. Handlers run on their own thread; the channel is used on the I/O thread only."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Consumer:
         prefetch: int,
         is_queue: bool = False,
     ) -> None:
-        """`declare` sees to it that there is a queue, and gives its name."""
+        """`declare` declares the queue and returns its name."""
         self._io = io
         self._handler_thread = handler_thread
         self._declare = declare
@@ -50,25 +50,25 @@ class Consumer:
         self._open()
 
     def on_closing(self) -> None:
-        """No new channel is opened."""
+        """Open no new channel."""
         self._connection = None
 
     def on_disconnected(self) -> None:
         self._connection = self._channel = None
 
-    def fail(self, trouble: str) -> None:
-        self.ready.settle(trouble)
+    def fail(self, reason: str) -> None:
+        self.ready.settle(reason)
         self._handler_thread.request_stop()
 
     def close(self) -> None:
-        """The broker then takes back what it had sent here and was not handled."""
+        """Close the channel: the broker requeues unacknowledged messages."""
         self.is_cancelled = True
         if self._channel is not None and self._channel.is_open:
             self._channel.close()
 
     def _open(self) -> None:
-        is_wanted = self._channel is None and not self.is_cancelled
-        if is_wanted and self._connection is not None and self._connection.is_open:
+        is_needed = self._channel is None and not self.is_cancelled
+        if is_needed and self._connection is not None and self._connection.is_open:
             self._channel = self._connection.channel(on_open_callback=self._on_opened)
             self._channel.add_on_close_callback(self._on_closed)
 
@@ -76,7 +76,7 @@ class Consumer:
         if self.is_cancelled or channel is not self._channel:
             channel.close()
             return
-        channel.add_on_cancel_callback(lambda _: channel.close())  # its queue was deleted: make it anew
+        channel.add_on_cancel_callback(lambda _: channel.close())  # its queue was deleted: reopen
         channel.basic_qos(prefetch_count=self._prefetch)
         queue = self._declare(channel)
         channel.basic_consume(queue, self._on_message, callback=lambda _: self.ready.settle())
@@ -100,15 +100,15 @@ class Consumer:
             return
         if not self.ready.is_settled:
             self.is_cancelled = True
-            self.ready.settle(f"bus: {reason(error)}")
+            self.ready.settle(f"bus: {describe(error)}")
             return
-        _log.warning("bus: a subscription was cut off (%s), and is made again", reason(error))
+        _log.warning("bus: a subscription was closed (%s); reopening it", describe(error))
         self._io.call_later(_REOPEN_SECONDS, self._open)
 
 
 def _acknowledge(channel: Channel, tag: int, outcome: Outcome) -> None:
     if not (channel.is_open and channel.connection.is_open):
-        return  # the broker has taken the message back already
+        return  # the broker has requeued the message already
     if outcome == "done":
         channel.basic_ack(tag)
     else:

@@ -1,4 +1,4 @@
-"""What pika raises, in words: the one place where its errors are read."""
+"""Errors of pika in plain words, and `Completion`, which passes them to the waiting thread."""
 
 import ssl
 import threading
@@ -13,17 +13,17 @@ _REFUSALS = ("ACCESS_REFUSED", "NOT_ALLOWED")
 _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
     (TimeoutError, "no answer"),
     (connecting.AMQPConnectorStackTimeout, "no answer"),
-    (amqp.AMQPHeartbeatTimeout, "the broker fell silent"),
-    (amqp.ConnectionBlockedTimeout, "the broker takes no messages: it is short of memory or disk"),
-    (amqp.IncompatibleProtocolError, "what answers there does not speak AMQP"),
+    (amqp.AMQPHeartbeatTimeout, "the broker stopped sending heartbeats"),
+    (amqp.ConnectionBlockedTimeout, "the broker blocks publishing: it is short of memory or disk"),
+    (amqp.IncompatibleProtocolError, "the server does not speak AMQP"),
     (amqp.StreamLostError, "connection lost"),
     (amqp.ProbableAuthenticationError, "connection lost"),
     (amqp.ProbableAccessDeniedError, "connection lost"),
 )
 
 
-def reason(error: BaseException) -> str:
-    """One line for people."""
+def describe(error: BaseException) -> str:
+    """The cause, as one line for people."""
     error = _root(error)
     if is_refusal(error):
         return _refusal(error)
@@ -36,7 +36,7 @@ def reason(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Asking again would not help."""
+    """The broker refused us; retrying would not help."""
     error = _root(error)
     return isinstance(error, ssl.SSLCertVerificationError) or (
         isinstance(error, amqp.ProbableAuthenticationError | amqp.ProbableAccessDeniedError)
@@ -53,17 +53,17 @@ def _refusal(error: BaseException) -> str:
 
 
 def is_channel_closed(error: BaseException) -> bool:
-    """The channel alone was closed, not the connection under it."""
+    """Only the channel was closed, not the connection."""
     return isinstance(error, amqp.ChannelClosed)
 
 
 def is_channel_closed_by_broker(error: BaseException) -> bool:
-    """The broker closed the channel over what was asked of it there."""
+    """The broker closed the channel because of a request on it."""
     return isinstance(error, amqp.ChannelClosedByBroker)
 
 
 def _root(error: BaseException) -> BaseException:
-    """pika wraps the first error in one for each phase that it ends."""
+    """pika wraps the original error once per connection phase."""
     while True:
         inner = getattr(error, "exception", None) or next(reversed(getattr(error, "exceptions", ())), None)
         if inner is None and error.args and isinstance(error.args[0], BaseException):
@@ -74,25 +74,27 @@ def _root(error: BaseException) -> BaseException:
 
 
 class Completion:
+    """How a thread waits for an operation of the I/O thread."""
+
     def __init__(self) -> None:
         self._is_settled = threading.Event()
-        self._trouble: str | None = None
+        self._failure: str | None = None
         self.is_abandoned = False
 
     @property
     def is_settled(self) -> bool:
         return self._is_settled.is_set()
 
-    def settle(self, trouble: str | None = None) -> None:
-        """The first call counts."""
+    def settle(self, reason: str | None = None) -> None:
+        """Only the first call has an effect."""
         if not self.is_settled:
-            self._trouble = trouble
+            self._failure = reason
             self._is_settled.set()
 
     def wait(self, seconds: float, timeout_reason: Callable[[], str]) -> None:
-        """`BusUnavailable` with the trouble there was, or with that of `timeout_reason` when time is up."""
+        """Raises `BusUnavailable` if the operation failed, or with `timeout_reason` if it takes longer."""
         if not self._is_settled.wait(seconds):
             self.is_abandoned = True
             raise BusUnavailable(timeout_reason())
-        if self._trouble is not None:
-            raise BusUnavailable(self._trouble)
+        if self._failure is not None:
+            raise BusUnavailable(self._failure)

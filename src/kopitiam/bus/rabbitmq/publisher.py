@@ -1,4 +1,4 @@
-"""Publishing, with the broker's confirmation of each message. All of it runs on the I/O thread."""
+"""Publishing with publisher confirms. Everything here runs on the I/O thread."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from kopitiam.bus.rabbitmq.errors import Completion, is_channel_closed_by_broker, reason
+from kopitiam.bus.rabbitmq.errors import Completion, describe, is_channel_closed_by_broker
 
 _TRANSIENT, _PERSISTENT = 1, 2
 
@@ -22,14 +22,14 @@ class OutgoingMessage:
 
 
 class Publisher:
-    """One exchange or queue, on a channel of its own, so that trouble with one is not another's.
+    """Publishes to one exchange or queue, on its own channel, so that a channel error affects no other.
 
-    Confirmations are awaited all at once, not one by one. What is not confirmed when the connection is
-    lost is published again on the next one, as long as its sender waits for it.
+    Many messages may await their confirms at once. When the connection is lost, unconfirmed messages are
+    published again on the next one, as long as their senders wait.
     """
 
     def __init__(self, exchange: str, declare: Callable[[Channel], object], is_kept: bool = False) -> None:
-        """`is_kept`: for a queue, where a message has to arrive and to be on the disk."""
+        """`is_kept`: messages are persistent and must reach a queue."""
         self._exchange = exchange
         self._declare = declare
         self._is_kept = is_kept
@@ -50,16 +50,16 @@ class Publisher:
         self._publish_waiting()
 
     def on_closing(self) -> None:
-        """Nothing new is begun; what is on its way may still be confirmed."""
+        """Publish nothing more; messages in flight may still be confirmed."""
         self._connection = None
 
     def on_disconnected(self) -> None:
         self._connection = None
         self._reset_channel()
 
-    def fail(self, trouble: str) -> None:
+    def fail(self, reason: str) -> None:
         for message in (*self._unconfirmed.values(), *self._waiting):
-            message.completion.settle(trouble)
+            message.completion.settle(reason)
         self._unconfirmed.clear()
         self._waiting.clear()
 
@@ -114,7 +114,7 @@ class Publisher:
                 )
             elif tag in self._returned:
                 self._returned.remove(tag)
-                self._declare(channel)  # somebody has deleted the queue
+                self._declare(channel)  # the queue was deleted
                 self._waiting.appendleft(message)
             else:
                 message.completion.settle()
@@ -124,7 +124,7 @@ class Publisher:
         if channel is not self._channel:
             return
         if is_channel_closed_by_broker(error):
-            self.fail(f"bus: {reason(error)}")
+            self.fail(f"bus: {describe(error)}")
         self._reset_channel()
 
     def _reset_channel(self) -> None:

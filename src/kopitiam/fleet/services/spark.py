@@ -21,7 +21,7 @@ from kopitiam.fleet.home import FleetHome, write_atomically
 from kopitiam.fleet.processes import Program, launch, processes_of, stop
 from kopitiam.fleet.services.base import first_reply, read_or_choose_url, read_url, require_url
 from kopitiam.spark.installation import find_java, use_options
-from kopitiam.spark.session import as_properties
+from kopitiam.spark.settings import as_properties
 
 START_SECONDS = 40.0
 LOOPBACK = "127.0.0.1"

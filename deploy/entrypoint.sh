@@ -1,11 +1,11 @@
 #!/bin/bash
-# What a container of this image can be: an executor as Spark on Kubernetes asks for it, a part of a standalone
-# Spark, the question whether a node lives, or whatever `kopi` can be.
+# Starts one of: an executor of Spark on Kubernetes, a master or worker of standalone Spark, the health check of a
+# node, or any `kopi` command.
 set -euo pipefail
 
 executor() {
   local options=() name
-  cd /tmp  # its own: the working folder of the image is the home that all share
+  cd /tmp  # private; the working folder of the image is the home that all nodes share
   for name in $(compgen -e SPARK_JAVA_OPT_ | sort --version-sort); do
     options+=("${!name}")
   done
@@ -17,7 +17,7 @@ executor() {
     --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
 }
 
-alive() {  # in Kubernetes a pod, its host and its node have one name
+alive() {  # in Kubernetes the pod, its host name and its node have the same name
   kopi node status "$1" --config /etc/kopitiam/kopitiam.toml --json | grep --quiet '"state": "alive"'
 }
 

@@ -128,11 +128,11 @@ def test_streaming_shows_both_sizes_and_what_a_batch_costs():
     assert "12 batches; triggerExecution minus addBatch of 11" in shown
 
 
-def test_a_breakdown_tells_thread_seconds_from_the_clock():
+def test_a_breakdown_shows_thread_seconds_and_wall_time():
     shown = text_of(breakdown_table(STREAMING["breakdown"]))
 
     assert cells_of(shown, "parse") == ["client to durable", "parse", "30.00", "75%"]
     assert cells_of(shown, "batches ") == ["batches", "check", "4.00", "10%"]
     assert "40.00 thread-seconds" in shown
     assert "33.00 s of wall time: upload 29.00, END to answers 2.50, download 0.50" in shown
-    assert "Spark's overhead is that of 3 of 4 batches" in shown
+    assert "Spark's overhead is known of 3 of 4 batches" in shown

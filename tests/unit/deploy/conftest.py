@@ -1,4 +1,4 @@
-"""Nothing of the environment of whoever runs the tests gets into a deployment."""
+"""Keeps settings of the developer's environment out of the tested deployments."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_ours(monkeypatch, tmp_path):
+def _no_own_settings(monkeypatch, tmp_path):
     for name in list(os.environ):
         if name.startswith("KOPI_"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""What the files under deploy/ say, read as the programs that they are for read them."""
+"""Reads the files of deploy/ as Docker, Kubernetes, systemd and `kopi` read them."""
 
 import re
 import shlex
@@ -8,9 +8,9 @@ import typer
 import yaml
 
 from kopitiam.cli.app import app
-from kopitiam.contracts.config import load_settings
-from kopitiam.fleet.soundness import require_sound
+from kopitiam.fleet.preflight import check_settings
 from kopitiam.supervision.reviver import Reviver
+from kopitiam.system.settings import load_settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NODES = {
@@ -29,19 +29,19 @@ def documents(path):
 
 
 def dotenv(path):
-    """Lines NAME=value, the value perhaps in single quotes."""
+    """Lines NAME=value; the value may be in single quotes."""
     lines = path.read_text(encoding="utf-8").splitlines()
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name: value.strip("'") for name, _, value in pairs}
 
 
 def interpolated(value, variables):
-    """As Compose does with ${NAME:?reason}; a name that is not there is an error."""
-    return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: variables[found[1]], value)
+    """Replaces ${NAME:?reason} as Compose does; raises KeyError for an unknown name."""
+    return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda match: variables[match[1]], value)
 
 
 def parse_kopi(words):
-    """The name of the command and what it would be called with; raises if it would refuse its flags."""
+    """Returns the name of the command and its parameters; raises if `kopi` would refuse them."""
     command, names, arguments = typer.main.get_command(app), [], list(words)
     while hasattr(command, "resolve_command"):
         context = command.make_context("kopi", arguments)
@@ -51,15 +51,15 @@ def parse_kopi(words):
 
 
 def settings_of(file, environment, monkeypatch):
-    """As a node under this environment reads the file: sound for a whole fleet."""
+    """The settings of a node under this environment; raises if they do not suit a whole fleet."""
     for name, value in environment.items():
         if name.startswith("KOPI_"):
             monkeypatch.setenv(name, value)
     settings = load_settings(file)
-    require_sound(settings)
+    check_settings(settings)
     return settings
 
 
 def revival(settings, node):
-    """The command that would be run."""
+    """The command that revives the node."""
     return shlex.join(Reviver(settings.monitor.revive, None, lambda _: None).argv(node))

@@ -1,4 +1,4 @@
-"""The fleet in containers: valid by the Compose specification, and the one that its configuration names."""
+"""deploy/compose.yaml is valid by the Compose specification and has the nodes of its configuration."""
 
 import json
 from importlib.resources import files
@@ -70,7 +70,7 @@ def test_every_node_runs_its_command_under_settings_that_are_accepted(services, 
         assert settings.spark.conf["spark.driver.host"] == services[name]["hostname"] == name
 
 
-def test_gateways_are_published_on_this_machine_at_the_ports_that_they_listen_on(services):
+def test_gateways_are_published_on_loopback_at_the_ports_that_they_listen_on(services):
     for number, name in enumerate(("gateway-1", "gateway-2")):
         port = 8440 + number
         assert services[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
@@ -89,7 +89,7 @@ def test_only_monitors_restart_nodes_and_only_they_have_the_socket(services, mon
         assert (service["image"] == "kopitiam-monitor:latest") == is_monitor
 
 
-def test_each_image_of_ours_is_built_for_one_service_and_pulled_for_none(services):
+def test_each_own_image_is_built_by_one_service_and_never_pulled(services):
     ours = {name: service for name, service in services.items() if service["image"].startswith("kopitiam")}
     built = {service["image"]: service["build"]["target"] for service in ours.values() if "build" in service}
     assert built == {"kopitiam:latest": "node", "kopitiam-monitor:latest": "monitor"}
@@ -97,7 +97,7 @@ def test_each_image_of_ours_is_built_for_one_service_and_pulled_for_none(service
     assert all("build" in service or service["pull_policy"] == "never" for service in ours.values())
 
 
-def test_everything_has_a_health_check_and_waits_for_what_it_needs_to_be_healthy(services):
+def test_every_service_has_a_health_check_and_waits_for_its_dependencies(services):
     for name, service in services.items():
         assert service["healthcheck"]["test"][0] == "CMD", name
         for needed, how in service.get("depends_on", {}).items():

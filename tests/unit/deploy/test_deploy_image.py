@@ -1,8 +1,10 @@
-"""The image: what it is made of, who runs in it, and what its entrypoint becomes."""
+"""The image: its files, its user, and the processes that its entrypoint starts."""
 
 import json
 import os
+import re
 import subprocess
+import tomllib
 from io import BytesIO
 from itertools import takewhile
 
@@ -17,21 +19,21 @@ ROOT = DEPLOY.parent
 def stages():
     """Instructions by the name of their stage, in order."""
     parser = DockerfileParser(fileobj=BytesIO((DEPLOY / "Dockerfile").read_bytes()))
-    found = {}
+    stages = {}
     for instruction in parser.structure:
         if instruction["instruction"] == "FROM":
             name = instruction["value"].split()[-1]
-            found[name] = []
+            stages[name] = []
         if instruction["instruction"] != "COMMENT":
-            found[name].append((instruction["instruction"], instruction["value"]))
-    return found
+            stages[name].append((instruction["instruction"], instruction["value"]))
+    return stages
 
 
 def values(stage, instruction):
     return [value for name, value in stage if name == instruction]
 
 
-def test_the_last_stage_is_a_node_on_a_slim_python_that_brings_no_tools_to_build_with(stages):
+def test_images_of_nodes_and_monitors_have_no_build_tools(stages):
     assert list(stages) == ["build", "runtime", "monitor", "node"]
     assert values(stages["runtime"], "FROM") == ["python:3.11-slim-trixie AS runtime"]
     assert {values(stages[name], "FROM")[0].split()[0] for name in ("monitor", "node")} == {"runtime"}
@@ -53,7 +55,7 @@ def test_dependencies_are_installed_by_hash_before_the_package(stages):
     ]
 
 
-def test_every_file_that_is_copied_is_there_and_let_into_the_context(stages):
+def test_every_copied_file_exists_and_is_in_the_build_context(stages):
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     allowed = {line[1:] for line in ignored if line.startswith("!")}
     assert "*" in ignored
@@ -67,19 +69,31 @@ def test_every_file_that_is_copied_is_there_and_let_into_the_context(stages):
             assert set(sources) <= allowed, copy
 
 
-def test_no_stage_ends_as_root_and_the_user_has_a_number_for_kubernetes(stages):
+def test_linked_folders_and_packages_of_the_project_exist(stages):
+    links = [line for line in values(stages["build"], "RUN") if "ln -s" in line]
+    folders = re.findall(r"\$packages/(kopitiam/[\w/]+)", " ".join(links))
+    assert folders
+    assert all((ROOT / "src" / folder).is_dir() for folder in folders)
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert packages["packages"]["find"]["where"] == ["src", "tools"]
+    assert {"src ./src", "tools/kopitiam_chaos ./tools/kopitiam_chaos"} <= set(
+        values(stages["build"], "COPY")
+    )
+
+
+def test_no_stage_ends_as_root_and_the_user_is_numeric_for_kubernetes(stages):
     assert values(stages["runtime"], "USER") == ["10001:10001"]
     assert values(stages["monitor"], "USER") == ["root", "10001:10001"]
     assert values(stages["node"], "USER") == []
 
 
-def test_a_node_is_asked_to_stop_by_the_signal_that_it_knows(stages):
+def test_containers_are_stopped_with_sigterm(stages):
     assert values(stages["runtime"], "STOPSIGNAL") == ["SIGTERM"]
     assert json.loads(values(stages["runtime"], "ENTRYPOINT")[0]) == ["tini", "--", "entrypoint"]
 
 
 @pytest.mark.parametrize(("stage", "command"), [("node", "gateway"), ("monitor", "monitor")])
-def test_what_an_image_runs_is_a_command_and_its_health_is_checked(stages, stage, command):
+def test_an_image_runs_a_command_of_kopi_and_has_a_health_check(stages, stage, command):
     name, arguments = parse_kopi(json.loads(values(stages[stage], "CMD")[0]))
     assert (name, arguments["name"]) == (command, f"{command}-1")
     words = values(stages[stage], "HEALTHCHECK")[0].split("CMD")
@@ -97,7 +111,7 @@ def stub(folder, name, code):
 
 
 def enter(tmp_path, *words, **environment):
-    """The entrypoint, with programs that only say how they were called."""
+    """Runs the entrypoint with programs that print how they were called."""
     for name in ("kopi", "spark-class"):
         if not (tmp_path / name).exists():
             stub(tmp_path, name, f'printf "%s\\n" {name} "$@"')
@@ -107,7 +121,7 @@ def enter(tmp_path, *words, **environment):
     return subprocess.run(command, env=known | environment, capture_output=True, text=True, check=False)
 
 
-def test_the_entrypoint_is_kopi_unless_told_otherwise(tmp_path):
+def test_the_entrypoint_runs_kopi_by_default(tmp_path):
     assert enter(tmp_path, "gateway", "--name", "a b").stdout.splitlines() == [
         "kopi",
         "gateway",
@@ -119,13 +133,13 @@ def test_the_entrypoint_is_kopi_unless_told_otherwise(tmp_path):
 @pytest.mark.parametrize(
     ("word", "role"), [("spark-master", "master.Master"), ("spark-worker", "worker.Worker")]
 )
-def test_the_entrypoint_is_a_part_of_a_standalone_spark(tmp_path, word, role):
-    said = enter(tmp_path, word, "--port", "7077").stdout.splitlines()
-    assert said == ["spark-class", f"org.apache.spark.deploy.{role}", "--port", "7077"]
+def test_the_entrypoint_starts_a_master_or_worker_of_standalone_spark(tmp_path, word, role):
+    printed = enter(tmp_path, word, "--port", "7077").stdout.splitlines()
+    assert printed == ["spark-class", f"org.apache.spark.deploy.{role}", "--port", "7077"]
 
 
-def test_the_entrypoint_is_an_executor_as_spark_on_kubernetes_asks_for_it(tmp_path):
-    asked = {
+def test_the_entrypoint_starts_an_executor_of_spark_on_kubernetes(tmp_path):
+    variables = {
         "SPARK_HOME": "/spark",
         "SPARK_CONF_DIR": "/conf",
         "SPARK_EXECUTOR_MEMORY": "2g",
@@ -138,15 +152,15 @@ def test_the_entrypoint_is_an_executor_as_spark_on_kubernetes_asks_for_it(tmp_pa
         "SPARK_EXECUTOR_POD_NAME": "exec-7",
     } | {f"SPARK_JAVA_OPT_{number}": f"-D{number}=a b" for number in range(11)}
 
-    done = enter(tmp_path, "executor", **asked)
+    done = enter(tmp_path, "executor", **variables)
 
-    said = done.stdout.splitlines()
+    printed = done.stdout.splitlines()
     assert done.stderr == "/tmp\n", "not in the home, which all executors share"
-    options = list(takewhile(lambda word: word.startswith("-D"), said))
+    options = list(takewhile(lambda word: word.startswith("-D"), printed))
     assert options == [f"-D{number}=a b" for number in range(11)]
-    assert said[11:15] == ["-Xms2g", "-Xmx2g", "-cp", "/conf:/spark/jars/*"]
-    assert said[15] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-    flags = dict(zip(said[16::2], said[17::2], strict=True))
+    assert printed[11:15] == ["-Xms2g", "-Xmx2g", "-cp", "/conf:/spark/jars/*"]
+    assert printed[15] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    flags = dict(zip(printed[16::2], printed[17::2], strict=True))
     assert flags == {
         "--driver-url": "spark://driver",
         "--executor-id": "7",
@@ -158,17 +172,17 @@ def test_the_entrypoint_is_an_executor_as_spark_on_kubernetes_asks_for_it(tmp_pa
     }
 
 
-def test_an_executor_that_is_not_told_enough_fails_at_once(tmp_path):
+def test_an_executor_without_its_variables_fails_at_once(tmp_path):
     assert enter(tmp_path, "executor", SPARK_HOME="/spark").returncode != 0
 
 
 @pytest.mark.parametrize(("state", "code"), [("alive", 0), ("dead", 1), ("stopped", 1)])
-def test_the_entrypoint_asks_whether_a_node_lives(tmp_path, state, code):
+def test_the_entrypoint_checks_that_a_node_is_alive(tmp_path, state, code):
     shown = json.dumps({"name": "monitor-1", "state": state}, indent=2)
-    stub(tmp_path, "kopi", f"echo '{shown}'; echo \"$@\" > {tmp_path}/asked")
+    stub(tmp_path, "kopi", f"echo '{shown}'; echo \"$@\" > {tmp_path}/arguments")
     assert enter(tmp_path, "alive", "monitor-1").returncode == code
-    asked = (tmp_path / "asked").read_text(encoding="utf-8").split()
-    assert parse_kopi(asked) == (
+    arguments = (tmp_path / "arguments").read_text(encoding="utf-8").split()
+    assert parse_kopi(arguments) == (
         "node status",
         parse_kopi(["node", "status", "monitor-1", "--config", "/etc/kopitiam/kopitiam.toml", "--json"])[1],
     )

@@ -99,13 +99,13 @@ def test_the_template_of_executors_is_a_pod_that_fits_its_policy():
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
 
 
-def test_all_is_applied_but_the_template_of_the_secret():
+def test_every_manifest_but_the_secret_template_is_applied():
     applied = documents(FOLDER / "kustomization.yaml")[0]["resources"]
     there = {path.name for path in FOLDER.glob("*.yaml")}
     assert sorted(applied) == sorted(there - {"kustomization.yaml", "secret.example.yaml"})
 
 
-def test_everything_is_in_the_one_namespace():
+def test_everything_is_in_one_namespace():
     spaced = [each for _, each in manifests() if each["kind"] != "Namespace"]
     assert {each["metadata"]["namespace"] for each in spaced} == {
         named("Namespace", "kopitiam")["metadata"]["name"]
@@ -167,7 +167,7 @@ def test_monitors_may_delete_exactly_the_pods_of_nodes(config, monkeypatch):
     assert container("monitor")["image"] == "kopitiam-monitor:latest"
 
 
-def test_every_account_that_is_bound_or_used_is_there():
+def test_every_account_that_is_bound_or_used_exists():
     for _, each in manifests():
         if each["kind"] == "RoleBinding":
             named("Role", each["roleRef"]["name"])
@@ -188,7 +188,7 @@ def test_services_budgets_and_sets_choose_the_same_pods(kind):
     assert (budget["selector"]["matchLabels"], budget["maxUnavailable"]) == (labels, 1)
 
 
-def test_gateways_are_probed_by_their_own_pages_and_the_others_by_what_the_fleet_knows():
+def test_gateways_are_probed_over_http_and_other_nodes_by_their_state_in_the_registry():
     gateway = container("gateway")
     assert gateway["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
     assert gateway["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
@@ -209,7 +209,7 @@ def test_pods_fit_the_restricted_policy_of_their_namespace(kind):
     }
 
 
-def test_nobody_is_reached_but_gateways_by_clients_and_spark_by_itself():
+def test_only_gateways_and_spark_accept_connections():
     policies = [each for _, each in manifests() if each["kind"] == "NetworkPolicy"]
     denying = named("NetworkPolicy", "nobody")["spec"]
     assert denying == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}

@@ -1,4 +1,4 @@
-"""What the deployments tell Spark is spelled as the Spark that is installed spells it."""
+"""Settings and options in deploy/ exist in the installed version of Spark."""
 
 import tomllib
 import zipfile
@@ -29,7 +29,7 @@ COMPOSED = {  # Spark puts these together from parts
 
 @pytest.fixture(scope="module")
 def spelled():
-    """The classes of Spark that know its settings, as bytes."""
+    """Bytes of the Spark classes that define its settings."""
     package = find_spec("pyspark")
     jars = Path(package.origin).parent / "jars"
     found = [*jars.glob("spark-core_*.jar"), *jars.glob("spark-kubernetes_*.jar")]
@@ -54,7 +54,7 @@ def settings_for_spark():
 
 
 @pytest.mark.parametrize("name", [*settings_for_spark(), "spark.kubernetes.driver.pod.name"])
-def test_every_setting_is_one_that_spark_knows(spelled, name):
+def test_spark_knows_every_setting(spelled, name):
     assert all(part.encode() in spelled for part in COMPOSED.get(name, (name,)))
 
 
@@ -72,5 +72,5 @@ def test_every_setting_is_one_that_spark_knows(spelled, name):
         "SPARK_APPLICATION_ID",
     ],
 )
-def test_what_files_and_entrypoint_rely_on_is_there(spelled, word):
+def test_spark_has_the_classes_and_options_that_the_files_use(spelled, word):
     assert word.encode() in spelled

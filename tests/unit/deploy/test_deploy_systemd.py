@@ -1,4 +1,4 @@
-"""Nodes as units of systemd: what systemd makes of the template, and whom the monitors may restart."""
+"""The systemd unit: the command that it runs, and the units that monitors may restart."""
 
 import re
 import shlex
@@ -67,7 +67,7 @@ def test_monitors_restart_the_unit_of_a_node_and_are_allowed_to(settings, name):
     assert f'action.lookup("verb") == "{verb}"' in rules
 
 
-def test_systemd_leaves_reviving_to_the_monitors_and_gives_a_node_time_to_leave(unit, settings):
+def test_systemd_does_not_restart_nodes_and_gives_them_time_to_stop(unit, settings):
     service = unit["Service"]
     assert (service["Restart"], service["User"]) == ("no", "kopitiam")
     assert int(service["TimeoutStopSec"]) > 10
@@ -76,7 +76,7 @@ def test_systemd_leaves_reviving_to_the_monitors_and_gives_a_node_time_to_leave(
 
 @pytest.fixture
 def systemd_analyze():
-    """Without it a test is skipped, but fails where CI is set."""
+    """Skips the test if systemd-analyze is missing; fails it where CI is set."""
     try:
         if not has_systemd_analyze() and can_install():
             install("systemd", is_there=has_systemd_analyze)
@@ -91,7 +91,7 @@ def has_systemd_analyze():
     return shutil.which("systemd-analyze") is not None
 
 
-def test_systemd_itself_finds_nothing_wrong_with_the_unit(systemd_analyze):
+def test_systemd_analyze_accepts_the_unit(systemd_analyze):
     command = [systemd_analyze, "verify", "--man=no", FOLDER / "kopi@.service"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")

@@ -119,7 +119,7 @@ def test_a_stop_gives_back_all_attempts_in_hand(ready, monkeypatch):
 
     def stop(*_):
         seen.append(pipeline.registry.attempts([run], "final"))
-        pipeline.work.attempts.give_back_all()
+        pipeline.work.attempts.withdraw_all()
         seen.append(pipeline.registry.attempts([run], "final"))
         raise Killed("the process ends here")
 

@@ -1,1 +1,1 @@
-"""Everything that runs on Spark: the session, the stages, and the questions composed of them."""
+"""The data path on Spark: source, stream, batches, partials, compaction and the final step of a run."""

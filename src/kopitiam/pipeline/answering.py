@@ -1,13 +1,13 @@
-"""Answers from partials: one small Spark job or two for each question, all questions at once.
+"""Answers from partials: one or two small Spark jobs for each question, all questions at once.
 
-Each job waits more than it works, so the questions of a run share a few threads.
+Jobs mostly wait for Spark, so the questions of a run share a few threads. The plans of these jobs are
+compiled in `compiler.answers`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,25 +37,24 @@ from kopitiam.results.answers import ComputedAnswer, ComputedAnswers, distinct
 from kopitiam.spark.jobs import SPARK_ERRORS, failure_of, parallel_tasks, tagged_jobs
 from kopitiam.storage.port import Key, StoragePort
 
-T = TypeVar("T")
 Stage = Callable[[DataFrame], DataFrame]
 SCHEDULER_POOL = "answers"
 _THREADS = 4
-_MANY_ROWS = 100_000  # of partials: then a task for each core merges them, without a shuffle
+_MANY_ROWS = 100_000  # of partials: above, one task for each core merges them, without a shuffle
 _MOST_IDS_IN_FILTER = 1_000
 
 
 @dataclass(frozen=True)
 class Material:
-    """What the answers of a run are made of: the files of its partials, counted, and those of its tables."""
+    """The input of a run's answers: the files of its partials, with their rows, and those of its tables."""
 
     run: str
-    asked: QuestionSet
-    partials: Mapping[Key, int]  # files, with the rows of the partial that each belongs to
+    question_set: QuestionSet
+    partials: Mapping[Key, int]  # rows of the partial that each file belongs to
     files: Mapping[str, Sequence[Key]]  # of the tables that are joined
     sizes: Mapping[str, TableSize]  # of the same tables
     storage: StoragePort
-    sorting: Key  # where Spark may leave groups and sorted files for a while
+    sorting: Key  # for Spark's temporary groups and sorted files
 
     def files_of(self, plan: str) -> list[Key]:
         return [file for file in self.partials if partials.kind_of(str(file.parent)) == plan]
@@ -70,13 +69,13 @@ class Material:
         return frozenset(table for table, size in self.sizes.items() if size.is_small)
 
     def can_collect(self, question: Question, rows: int) -> bool:
-        """Whether an answer of that many rows fits into memory, however long its texts are."""
-        return can_be_collected(question, rows, self.sizes, len(self.asked.questions))
+        """Whether an answer of so many rows fits into memory, with texts of the greatest possible length."""
+        return can_be_collected(question, rows, self.sizes, len(self.question_set.questions))
 
 
 @dataclass(frozen=True)
 class Answered:
-    """All answers of a run, and the rows that passed the stages behind the barrier."""
+    """All answers of a run, and the rows that entered and left the stages behind the barrier."""
 
     answers: ComputedAnswers
     flows: Mapping[str, RowFlow]
@@ -85,51 +84,48 @@ class Answered:
 @dataclass(frozen=True)
 class _Answer:
     computed: ComputedAnswer
-    unknown: Mapping[str, Sequence[pa.Array]]  # by table
+    unknown: Mapping[str, Sequence[pa.Array]]  # ids that a table lacks, by table
 
 
 def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwatch) -> Answered:
-    """`scratch` takes the sorted files of large answers, where they are read from."""
-    asked = material.asked
-    by_question = {name: plan for plan in asked.partials for name in plan.questions}
+    """Computes all answers of a run. `scratch` takes the sorted files of large answers.
+
+    Raises RunFailed if Spark fails, or Unavailable if a disk is full.
+    """
+    question_set = material.question_set
+    by_question = {name: plan for plan in question_set.partials for name in plan.questions}
     plans = [
-        AnswerPlan(question, by_question[question.name], asked.parameters, material.small_tables)
-        for question in asked.questions
+        AnswerPlan(question, by_question[question.name], question_set.parameters, material.small_tables)
+        for question in question_set.questions
     ]
-    plans.sort(key=lambda plan: -material.rows_of(plan.partial.name))  # the longest begins first
+    plans.sort(key=lambda plan: -material.rows_of(plan.partial.name))  # the longest starts first
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="answers") as threads:
-        answering = _Answering(spark, material, scratch)
-        coming = {
-            plan.question.name: threads.submit(_as_job_of, spark, material.run, answering, plan, watch)
-            for plan in plans
-        }
+        jobs = _AnswerJobs(spark, material, scratch)
+        running = {plan.question.name: threads.submit(jobs.run, plan, watch) for plan in plans}
         try:
-            found = {name: each.result() for name, each in coming.items()}
+            answers = {name: job.result() for name, job in running.items()}
         except SPARK_ERRORS as error:
             raise failure_of(error) from error
     unknown = {
-        table: distinct(ids for each in found.values() for ids in each.unknown.get(table, ()))
-        for table in asked.tables
+        table: distinct(ids for computed in answers.values() for ids in computed.unknown.get(table, ()))
+        for table in question_set.tables
     }
-    computed = {question.name: found[question.name].computed for question in asked.questions}
-    return Answered(ComputedAnswers(asked, computed, unknown), _flows(material, plans, computed))
-
-
-def _as_job_of(
-    spark: SparkSession, run: str, answering: "_Answering", plan: AnswerPlan, watch: Stopwatch
-) -> _Answer:
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
-    with tagged_jobs(spark, [run]), watch.lap(f"answer {plan.question.name}"):
-        return answering.answer(plan)
+    computed = {question.name: answers[question.name].computed for question in question_set.questions}
+    return Answered(ComputedAnswers(question_set, computed, unknown), _flows(material, plans, computed))
 
 
 @dataclass(frozen=True)
-class _Answering:
+class _AnswerJobs:
     spark: SparkSession
     material: Material
     scratch: Path
 
-    def answer(self, plan: AnswerPlan) -> _Answer:
+    def run(self, plan: AnswerPlan, watch: Stopwatch) -> _Answer:
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
+        with tagged_jobs(self.spark, [self.material.run]), watch.lap(f"answer {plan.question.name}"):
+            return self._answer(plan)
+
+    def _answer(self, plan: AnswerPlan) -> _Answer:
         question, material = plan.question, self.material
         frame, tables = self._partials(plan), self._tables(question)
         if question.lists_rows:
@@ -139,7 +135,7 @@ class _Answering:
         groups = frame.transform(merged_groups(plan, tables, slices)).transform(ranked_groups(plan))
         unknown = self._unknown_keys(plan, frame, tables)
         if question.rank is not None and not material.can_collect(question, rows):
-            groups, rows = self._written(plan, groups)  # a rank may leave few of them
+            groups, rows = self._written(plan, groups)  # the rank may leave only a few
         if not material.can_collect(question, rows):
             return self._sorted(plan, groups.transform(finished(plan, tables)), unknown)
         if self._looks_up_large_tables(question):
@@ -157,15 +153,19 @@ class _Answering:
     def _with_rows_of(
         self, groups: pa.Table, plan: AnswerPlan, tables: Mapping[str, DataFrame]
     ) -> tuple[AnswerPlan, dict[str, DataFrame]]:
-        """The tables with only those rows whose attributes the answer shows, and a plan that broadcasts them.
+        """The tables with only the rows whose attributes the answer shows, and a plan that broadcasts them.
 
-        The answer can be collected, so it has room for all these attributes, and a broadcast has too.
+        These attributes are part of an answer that can be collected, so they can be broadcast too.
         """
         question = plan.question
         columns = dict(zip((key.name for key in question.keys), plan.keys, strict=True))
         few = dict(tables)
         for table in dict.fromkeys(attribute.table for attribute in question.attributes):
-            shown = {columns[question.identity(each)] for each in question.attributes if each.table == table}
+            shown = {
+                columns[question.identity(attribute)]
+                for attribute in question.attributes
+                if attribute.table == table
+            }
             ids = distinct(chunk for column in shown for chunk in groups[column].drop_null().chunks)
             if len(ids) <= BROADCAST_ROWS:
                 few[table] = tables[table].transform(rows_with(self.spark, LAYOUT[table].key, ids))
@@ -173,7 +173,7 @@ class _Answering:
         return plan, few
 
     def _written(self, plan: AnswerPlan, groups: DataFrame) -> tuple[DataFrame, int]:
-        """The same groups, written by Spark and read from there, and their number."""
+        """The same groups, written to files and read from there, and their number."""
         space = self.material.storage.workspace(self.scratch)
         target = self.material.sorting / f"{plan.question.name}-groups"
         groups.write.parquet(space.url(target))
@@ -183,7 +183,7 @@ class _Answering:
     def _sorted(
         self, plan: AnswerPlan, frame: DataFrame, unknown: Mapping[str, Sequence[pa.Array]] | None = None
     ) -> _Answer:
-        """Sorted by Spark, however large the answer is, and fetched as files."""
+        """An answer of any size: sorted by Spark, and fetched as files."""
         question, storage = plan.question, self.material.storage
         space, target = storage.workspace(self.scratch), self.material.sorting / question.name
         folder = self.scratch / f"sorted-{question.name}"
@@ -194,8 +194,8 @@ class _Answering:
         ids = dict.fromkeys(question.identity(attribute) for attribute in question.attributes)
         flags = [name for key in ids for name in (key, matched_name(key))]
         batches = computed.batches(flags) if flags else iter(())
-        found = [_unmatched(question, pa.Table.from_batches([batch])) for batch in batches]
-        return _Answer(computed, _joined(unknown or {}, *found))
+        unmatched = [_unmatched(question, pa.Table.from_batches([batch])) for batch in batches]
+        return _Answer(computed, _joined(unknown or {}, *unmatched))
 
     def _unknown_keys(
         self, plan: AnswerPlan, frame: DataFrame, tables: Mapping[str, DataFrame]
@@ -217,7 +217,7 @@ class _Answering:
             table: read_table(
                 self.spark,
                 material.storage.url(KEYS.landing),
-                material.asked.tables[table],
+                material.question_set.tables[table],
                 [material.storage.url(key) for key in material.files[table]],
             )
             for table in question.looked_up
@@ -235,14 +235,14 @@ def rows_with(spark: SparkSession, key: str, ids: pa.Array) -> Stage:
             return rows.where(f.col(key).isin(ids.to_pylist()))
         bounds = pc.min_max(ids).as_py()
         in_range = rows.where(f.col(key).between(bounds["min"], bounds["max"]))
-        wanted = spark.createDataFrame(pa.table({key: ids}))
-        return in_range.join(f.broadcast(wanted), on=key, how="leftsemi")
+        listed_ids = spark.createDataFrame(pa.table({key: ids}))
+        return in_range.join(f.broadcast(listed_ids), on=key, how="leftsemi")
 
     return matching
 
 
 def _unmatched(question: Question, table: pa.Table) -> dict[str, list[pa.Array]]:
-    """The ids of the answer that their tables lack, each of them once."""
+    """The ids of the answer that their tables lack, without duplicates."""
     unknown: dict[str, list[pa.Array]] = {}
     for attribute in question.attributes:
         key = question.identity(attribute)
@@ -251,22 +251,23 @@ def _unmatched(question: Question, table: pa.Table) -> dict[str, list[pa.Array]]
     return unknown
 
 
-def _joined(*found: Mapping[str, Sequence[pa.Array]]) -> dict[str, list[pa.Array]]:
-    tables = dict.fromkeys(table for each in found for table in each)
-    return {table: [ids for each in found for ids in each.get(table, ())] for table in tables}
+def _joined(*unknown: Mapping[str, Sequence[pa.Array]]) -> dict[str, list[pa.Array]]:
+    tables = dict.fromkeys(table for by_table in unknown for table in by_table)
+    return {table: [ids for by_table in unknown for ids in by_table.get(table, ())] for table in tables}
 
 
 def _flows(
     material: Material, plans: Sequence[AnswerPlan], computed: Mapping[str, ComputedAnswer]
 ) -> dict[str, RowFlow]:
-    """Partial rows came into the ranking of a question, the rows of its answer went on, through its joins."""
+    """Rows of partials enter the ranking of a question; the rows of its answer leave it and pass the
+    joins."""
     flows: dict[str, RowFlow] = {}
     for plan in plans:
         question = plan.question
         partial_rows, rows = material.rows_of(plan.partial.name), computed[question.name].rows
-        came_and_went = [] if question.lists_rows else [(question.stages.rank, partial_rows)]
-        came_and_went += [(stage, rows) for stage in question.stages.join]
-        for stage, came in came_and_went:
-            flows[stage] = flows.get(stage, RowFlow()) + RowFlow(came, rows)
-    every = sum(each.rows for each in computed.values())
-    return flows | {SERVER_RESULTS: RowFlow(every, every)}
+        entered = [] if question.lists_rows else [(question.stages.rank, partial_rows)]
+        entered += [(stage, rows) for stage in question.stages.join]
+        for stage, rows_in in entered:
+            flows[stage] = flows.get(stage, RowFlow()) + RowFlow(rows_in, rows)
+    total = sum(answer.rows for answer in computed.values())
+    return flows | {SERVER_RESULTS: RowFlow(total, total)}

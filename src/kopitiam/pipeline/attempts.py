@@ -1,8 +1,8 @@
-"""Attempts at the steps of runs: counted in the registry before the work begins, so that a death counts too.
+"""Attempts at the steps of runs. The registry counts them before the work begins, so that a crash counts too.
 
-What ends an attempt through no fault of its runs gives it back: a stop, a lost place, a registry or a storage
-that is away. Runs that an attempt ended badly with are tried again one at a time, with nothing else at work
-on this engine: if it dies again, it is known by whom.
+An attempt is withdrawn if its runs did not cause its end: at a stop, a stale epoch, or while the registry or
+the storage is unavailable. Runs with a failed attempt are retried one at a time, with nothing else running on
+this engine: if it dies again, the cause is known.
 """
 
 import contextlib
@@ -29,14 +29,15 @@ from kopitiam.registry.records import Fence
 if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
-DIED = "Spark's process died; the operator's log says where its last words are kept"
-_LOOK_SECONDS = 0.2
-_NOT_ITS_FAULT = (Unavailable, StaleEpoch, RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
+DIED = "Spark's process died; the operator's log says where Spark's log is kept"
+_POLL_SECONDS = 0.2
+_NOT_CAUSED_BY_RUNS = (Unavailable, StaleEpoch, RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
 _log = logging.getLogger(__name__)
 
 
 class Gate:
-    """A readers-writer lock: many pass at once, or one alone. A waiting loner keeps others from beginning."""
+    """A readers-writer lock: many pass at once, or one alone. While one waits to pass alone, no other
+    begins."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping
@@ -47,6 +48,7 @@ class Gate:
 
     @contextlib.contextmanager
     def passing(self, alone: bool = False) -> Iterator[None]:
+        """Raises Unavailable if the pipeline stops before the gate is free."""
         with self._changed:
             self._waiting += alone
             try:
@@ -68,36 +70,39 @@ class Gate:
         while not is_free():
             if self._stopping.is_set():
                 raise Unavailable("the pipeline is stopping")
-            self._changed.wait(_LOOK_SECONDS)
+            self._changed.wait(_POLL_SECONDS)
 
 
 @dataclass(frozen=True)
 class Attempts:
+    """The attempts of one pipeline on one engine."""
+
     registry: "Registry"
     fence: Fence
     stopping: threading.Event
     is_engine_dead: Callable[[], bool]
     gate: Gate
     uncommitted: list[str] = field(default_factory=list)  # attempts at the batch that is committed next
-    _in_hand: set[str] = field(default_factory=set)
+    _running: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def verdicts(self, step: Step, runs: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-        """Why runs are not tried again, by run; and those to be tried alone, the most suspect first."""
-        of_node = None if step == "final" else self.fence.name  # a final step is one pipeline's at a time
-        found = self.registry.attempts(runs, step, of_node)
-        given_up = {run: reason for run, earlier in found.items() if (reason := verdict(step, earlier))}
-        suspects = [run for run in found if run not in given_up]
-        return given_up, sorted(suspects, key=lambda run: -len(found[run]))
+        """Reasons to fail runs after their last attempt, by run; and the runs to retry alone, those with most
+        failed attempts first."""
+        of_node = None if step == "final" else self.fence.name  # only one pipeline claims a final step
+        failed = self.registry.attempts(runs, step, of_node)
+        given_up = {run: reason for run, attempts in failed.items() if (reason := verdict(step, attempts))}
+        suspects = [run for run in failed if run not in given_up]
+        return given_up, sorted(suspects, key=lambda run: -len(failed[run]))
 
     @contextlib.contextmanager
     def trying(self, step: Step, runs: Sequence[str], alone: bool = False) -> Iterator[str]:
-        """Counts from here on. One that comes to its end counts until it is given back, or its runs' step is
-        committed."""
+        """Begins an attempt, and returns its id. It counts until it is withdrawn or the step of its runs is
+        committed. An error in the block fails or withdraws it."""
         attempt = uuid.uuid4().hex
         with self.gate.passing(alone):
             with self._lock:
-                self._in_hand.add(attempt)
+                self._running.add(attempt)
             try:
                 self.registry.begin_attempt(attempt, step, runs, self.fence)
                 yield attempt
@@ -107,63 +112,65 @@ class Attempts:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """A commit forgets the attempts at its batch; one that fails is no fault of theirs."""
+        """The commit in the block forgets the attempts at its batch. If it fails, they are withdrawn."""
         ended, self.uncommitted[:] = list(self.uncommitted), []
         try:
             yield
         except Exception:
-            self.give_back(*ended)
+            self.withdraw(*ended)
             raise
         self.done(*ended)
 
     def done(self, *attempts: str) -> None:
-        """The registry knows that they ended well."""
+        """Forgets attempts that succeeded: the registry has forgotten them."""
         with self._lock:
-            self._in_hand.difference_update(attempts)
+            self._running.difference_update(attempts)
 
-    def give_back(self, *attempts: str) -> None:
+    def withdraw(self, *attempts: str) -> None:
         for attempt in attempts:
-            if self._is_taken_out(attempt):
+            if self._remove(attempt):
                 self._write(lambda of=attempt: self.registry.withdraw_attempt(of))  # type: ignore[misc]
 
-    def give_back_all(self) -> None:
-        """The pipeline stops in good order."""
-        self.give_back(*self._all())
+    def withdraw_all(self) -> None:
+        """For a pipeline that stops in order."""
+        self.withdraw(*self._all())
 
-    def blame_all(self, reason: str) -> None:
-        """The engine died under all that were at work."""
+    def fail_all(self, reason: str) -> None:
+        """For an engine that died with all its running attempts."""
         for attempt in self._all():
-            if self._is_taken_out(attempt):
+            if self._remove(attempt):
                 self._write(lambda of=attempt: self.registry.fail_attempt(of, reason))  # type: ignore[misc]
 
     def _all(self) -> list[str]:
         with self._lock:
-            return list(self._in_hand)
+            return list(self._running)
 
-    def _is_taken_out(self, attempt: str) -> bool:
+    def _remove(self, attempt: str) -> bool:
+        """Returns whether the attempt was running."""
         with self._lock:
-            is_there = attempt in self._in_hand
-            self._in_hand.discard(attempt)
-            return is_there
+            is_running = attempt in self._running
+            self._running.discard(attempt)
+            return is_running
 
     def _end(self, attempt: str, error: Exception) -> None:
-        if self.stopping.is_set() or isinstance(error, _NOT_ITS_FAULT):
-            return self.give_back(attempt)
-        if not self._is_taken_out(attempt):
+        if self.stopping.is_set() or isinstance(error, _NOT_CAUSED_BY_RUNS):
+            return self.withdraw(attempt)
+        if not self._remove(attempt):
             return None
         if isinstance(error, PartialsDiffer):
             reason = str(error)
         elif self.is_engine_dead():
             reason = DIED
         elif isinstance(error, KopitiamError):
-            return self._write(lambda: self.registry.withdraw_attempt(attempt))  # the run fails for it now
+            # The run fails with this error.
+            return self._write(lambda: self.registry.withdraw_attempt(attempt))
         else:
-            reason = f"of an error that nobody expected ({type(error).__name__}); the operator's log has it"
+            reason = f"with an unexpected error ({type(error).__name__}); the operator's log has it"
         return self._write(lambda: self.registry.fail_attempt(attempt, reason))
 
     def _write(self, change: Callable[[], None]) -> None:
-        """As far as it can be: what could not be given back counts, and two more may follow."""
+        """Best effort: an attempt that cannot be withdrawn counts, and two more may follow."""
         try:
             change()
         except Unavailable as error:
-            _log.warning("an attempt is not accounted for: %s", error)
+            _log.warning("the end of an attempt is not recorded: %s", error)

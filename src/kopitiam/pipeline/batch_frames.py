@@ -1,6 +1,6 @@
-"""What a batch computes: the chunks of its runs, cut into parts, and for each part one frame for each plan.
+"""The frames of a batch: the chunks of its runs are cut into parts, with one frame for each part and plan.
 
-A part is read by one task, and nothing is shuffled: partials add up however the rows are cut.
+One task reads a part, and nothing is shuffled: partials add up however the rows are cut.
 """
 
 from collections import defaultdict
@@ -37,12 +37,12 @@ class Share:
         return tuple(self.files)
 
     @property
-    def asked(self) -> QuestionSet:
+    def question_set(self) -> QuestionSet:
         return QuestionSet.of_run(self.run.questions)
 
     @property
     def has_facts(self) -> bool:
-        facts = {plan.fact for plan in self.asked.partials}
+        facts = {plan.fact for plan in self.question_set.partials}
         return any(chunk.table in facts for chunk in self.chunks)
 
 
@@ -51,7 +51,8 @@ _Chunk = tuple[Share, LogEntry]
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that one task reads, of one shard or of several that the rows name; likewise for runs."""
+    """Rows that one task reads. If they are of several runs or shards, `run` or `shard` is None, and a column
+    of the rows has it."""
 
     rows: DataFrame
     run: str | None
@@ -60,56 +61,57 @@ class _Part:
     bounds: Mapping[str, Interval | None]
 
     def with_origin(self, frame: DataFrame) -> DataFrame:
-        """A single run or shard is named last: as a key of every row it would take a sixth more time."""
+        """Adds a single run or shard after the aggregation: as a key of every row it takes a sixth more
+        time."""
         if self.run is not None:
             frame = frame.withColumn(RUN, f.lit(self.run))
         return frame if self.shard is None else frame.withColumn(SHARD, f.lit(self.shard))
 
 
 def frames(spark: SparkSession, storage: StoragePort, shares: Sequence[Share]) -> list[tuple[str, DataFrame]]:
-    """By kind, for runs that ask the same at once; the frames that take longest come first."""
-    every: list[tuple[int, str, DataFrame]] = []
-    for group in _alike(shares):
-        asked = group[0].asked
-        for fact in dict.fromkeys(plan.fact for plan in asked.partials):
+    """Frames and their kinds, in common for runs with the same questions; the slowest frames come first."""
+    ordered: list[tuple[int, str, DataFrame]] = []
+    for group in _by_questions(shares):
+        question_set = group[0].question_set
+        for fact in dict.fromkeys(plan.fact for plan in question_set.partials):
             chunks = [(share, chunk) for share in group for chunk in share.chunks if chunk.table == fact]
             for part in _parts(spark, storage, chunks, fact):
-                every += _partials(part, fact, asked)
-            unclear = [(share, chunk) for share, chunk in chunks if counts_of_chunk(share, chunk) is None]
-            for part in _parts(spark, storage, unclear, fact):
-                every.append(_counts(part, fact, asked))
-    return [(kind, frame) for _, kind, frame in sorted(every, key=lambda each: each[0])]
+                ordered += _partials(part, fact, question_set)
+            uncounted = [(share, chunk) for share, chunk in chunks if counts_of_chunk(share, chunk) is None]
+            for part in _parts(spark, storage, uncounted, fact):
+                ordered.append(_counts(part, fact, question_set))
+    return [(kind, frame) for _, kind, frame in sorted(ordered, key=lambda entry: entry[0])]
 
 
 def counts_of_chunk(share: Share, chunk: LogEntry) -> dict[Conditions, int] | None:
-    """How many rows of a chunk meet each set of conditions that no partial counts, told from the bounds of
-    its columns; None if Spark has to count them."""
-    asked, bounds = share.asked, share.inspections.get(chunk, Inspection()).bounds
+    """The rows of a chunk that meet each set of conditions which no partial counts, from the bounds of its
+    columns; None if Spark has to count them."""
+    question_set, bounds = share.question_set, share.inspections.get(chunk, Inspection()).bounds
     counts = {
-        conditions: rows_meeting(conditions, bounds, asked.parameters, chunk.rows)
-        for conditions in asked.stages.counted_apart.get(chunk.table, ())
+        conditions: rows_meeting(conditions, bounds, question_set.parameters, chunk.rows)
+        for conditions in question_set.stages.counted_apart.get(chunk.table, ())
     }
     known = {conditions: count for conditions, count in counts.items() if count is not None}
     return known if len(known) == len(counts) else None
 
 
-def _alike(shares: Sequence[Share]) -> list[list[Share]]:
+def _by_questions(shares: Sequence[Share]) -> list[list[Share]]:
     groups: dict[QuestionSet, list[Share]] = defaultdict(list)
     for share in shares:
-        groups[share.asked].append(share)
+        groups[share.question_set].append(share)
     return list(groups.values())
 
 
-def _partials(part: _Part, fact: str, asked: QuestionSet) -> Iterator[tuple[int, str, DataFrame]]:
-    for plan in asked.partials:
+def _partials(part: _Part, fact: str, question_set: QuestionSet) -> Iterator[tuple[int, str, DataFrame]]:
+    for plan in question_set.partials:
         if plan.fact == fact:
             is_wide = needs_wide(plan, part.bounds, part.count)
-            frame = part.rows.transform(partial_of(plan, asked.parameters, is_wide))
+            frame = part.rows.transform(partial_of(plan, question_set.parameters, is_wide))
             yield _order(plan), plan.name, part.with_origin(frame)
 
 
-def _counts(part: _Part, fact: str, asked: QuestionSet) -> tuple[int, str, DataFrame]:
-    frame = part.rows.transform(counts_of(asked.stages.counted_apart[fact], asked.parameters))
+def _counts(part: _Part, fact: str, question_set: QuestionSet) -> tuple[int, str, DataFrame]:
+    frame = part.rows.transform(counts_of(question_set.stages.counted_apart[fact], question_set.parameters))
     return len(_ORDER), counts_kind(fact), part.with_origin(frame)
 
 
@@ -117,7 +119,7 @@ _ORDER = ("many groups", "few groups", "rows")
 
 
 def _order(plan: PartialPlan) -> int:
-    """Tasks begin in this order: the longest first, or the last one would keep the others waiting."""
+    """Tasks start in this order, the longest first: otherwise the job would wait for the last one."""
     if plan.lists_rows:
         return _ORDER.index("rows")
     names = {getattr(expression, "name", "") for expression in plan.kept}
@@ -125,7 +127,7 @@ def _order(plan: PartialPlan) -> int:
 
 
 def _parts(spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk], table: str) -> list[_Part]:
-    """None where there are no chunks: even an empty task takes its time."""
+    """No part without chunks: even an empty task takes time."""
     by_shard: dict[int, list[_Chunk]] = defaultdict(list)
     for share, chunk in chunks:
         by_shard[chunk.shard].append((share, chunk))
@@ -154,20 +156,19 @@ def _part(  # noqa: PLR0917
     shard: int | None,
 ) -> _Part:
     files = [storage.url(share.files[chunk]) for share, chunk in pairs]
-    form = pairs[0][0].asked.tables[table]
+    form = pairs[0][0].question_set.tables[table]
     rows = read_table(spark, storage.url(KEYS.landing), form, files).drop("table")
     if run is not None:
         rows = rows.drop(RUN)
     if shard is not None:
         rows = rows.drop(SHARD)
     inspections = [share.inspections.get(chunk, Inspection()) for share, chunk in pairs]
-    bounds = {column.name: _joint(column.name, inspections) for column in form.columns}
+    bounds = {column.name: _joint_bounds(column.name, inspections) for column in form.columns}
     return _Part(rows.coalesce(1), run, shard, sum(chunk.rows for _, chunk in pairs), bounds)
 
 
-def _joint(column: str, inspections: Sequence[Inspection]) -> Interval | None:
-    found = [inspection.bounds.get(column) for inspection in inspections]
-    known = [bounds for bounds in found if bounds is not None]
-    if len(known) < len(found):
+def _joint_bounds(column: str, inspections: Sequence[Inspection]) -> Interval | None:
+    known = [bounds for inspection in inspections if (bounds := inspection.bounds.get(column)) is not None]
+    if len(known) < len(inspections):
         return None
     return min(low for low, _ in known), max(high for _, high in known)

@@ -1,6 +1,6 @@
-"""One micro-batch: its chunks are checked, their partials computed and written, for all runs at once.
+"""One micro-batch: checks its chunks, computes and writes their partials, for all runs at once.
 
-Trouble of one run is its own: it fails with the reason, and the batch is computed again without it.
+A run with a bad chunk fails alone, and the batch is computed again without it.
 """
 
 import functools
@@ -59,6 +59,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchWork:
+    """What a pipeline's batches, merges and final steps share, and the work of a batch up to its commit."""
+
     pipeline: str
     spark: SparkSession
     registry: "Registry"
@@ -69,21 +71,22 @@ class BatchWork:
 
     @functools.cached_property
     def attempts(self) -> Attempts:
-        """Of all that is at work on this engine."""
+        """The attempts at all steps on this engine."""
         is_dead = functools.partial(is_stopped, self.spark)
         return Attempts(self.registry, self.fence, self.stopping, is_dead, Gate(self.stopping))
 
     @property
     def is_closing(self) -> bool:
-        """Then jobs fail because they were cancelled, which says nothing about their runs."""
+        """Whether the pipeline stops or its engine died: then failures of jobs say nothing about their
+        runs."""
         return self.stopping.is_set() or is_stopped(self.spark)
 
-    def process(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
-        """Everything but the commit."""
+    def process(self, query: str, number: int, descriptors: Descriptors, watch: Stopwatch) -> Batch:
+        """Computes a batch and writes its partials; the caller commits it."""
         shares: list[Share] = []
         written: list[Partial] = []
         counted: list[StageRows] = []
-        parts = self._parts_apart(self._shares(found.chunks))
+        parts = self._split_suspects(self._shares(descriptors.chunks))
         for part, is_alone in parts:
             names = [share.run.run for share in part]
             with self.attempts.trying("batch", names, is_alone) as attempt:
@@ -93,25 +96,26 @@ class BatchWork:
                     for partials_written, rows_counted in self._write(f"{query}-{number}", sound):
                         written += partials_written
                         counted += rows_counted
-            if len(parts) > 1:  # what may end the next part is not to count for this one
-                self.attempts.give_back(attempt)
+            if len(parts) > 1:  # a failure of the next part must not count for this one
+                self.attempts.withdraw(attempt)
             else:
                 self.attempts.uncommitted.append(attempt)
             shares += sound
-        processed = tuple(each for share in shares for each in _processed(share))
-        return Batch(query, number, found.spans, processed, tuple(written), tuple(counted))
+        processed = tuple(counts for share in shares for counts in _processed(share))
+        return Batch(query, number, descriptors.spans, processed, tuple(written), tuple(counted))
 
-    def _parts_apart(self, shares: list[Share]) -> list[tuple[list[Share], bool]]:
-        """Runs under which an attempt ended badly go by themselves; those that had enough attempts fail."""
+    def _split_suspects(self, shares: list[Share]) -> list[tuple[list[Share], bool]]:
+        """Runs with failed attempts are processed alone; those without attempts left fail."""
         by_name = {share.run.run: share for share in shares}
         given_up, suspects = self.attempts.verdicts("batch", by_name)
         for run, reason in given_up.items():
-            self._blame(run, reason)
+            self._fail_if_storage_works(run, reason)
         others = [share for share in shares if share.run.run not in {*given_up, *suspects}]
-        apart = [([by_name[run]], True) for run in suspects]
-        return [*apart, (others, False)] if others else apart
+        alone = [([by_name[run]], True) for run in suspects]
+        return [*alone, (others, False)] if others else alone
 
     def fail(self, run: str, reason: str) -> None:
+        """Fails the run and removes its files, unless it is over."""
         _log.warning("run %s: %s", run, reason, extra={"run": run})
         try:
             self.registry.move(run, RunState.FAILED, reason, self.fence)
@@ -121,42 +125,42 @@ class BatchWork:
         try_remove_material(self.storage, run)
 
     def _shares(self, chunks: Iterable[LogEntry]) -> list[Share]:
-        """By run; chunks of a run that is over are passed by."""
+        """The chunks by run, without those of runs that are over."""
         by_run: dict[str, list[LogEntry]] = defaultdict(list)
         for chunk in chunks:
             by_run[chunk.run].append(chunk)
-        return [self._share(run, by_run[run.run]) for run in self._alive(by_run)]
+        return [self._share(run, by_run[run.run]) for run in self._unfinished_runs(by_run)]
 
     def _share(self, run: Run, chunks: list[LogEntry]) -> Share:
         records = self._records(run.run, {chunk.table for chunk in chunks})
         files, landed = {}, {}
         for chunk in chunks:
             record = records.get((chunk.table, chunk.number))
-            told = (record.digest, record.is_beside) if record else ("unknown", False)
-            files[chunk] = chunk_key(self.storage, run.run, chunk, *told)
+            name = (record.digest, record.is_beside) if record else ("unknown", False)
+            files[chunk] = chunk_key(self.storage, run.run, chunk, *name)
             landed[chunk] = record.landed if record else None
         return Share(run, files, landed)
 
     def _records(self, run: str, tables: Iterable[str]) -> dict[tuple[str, int], ChunkRecord]:
-        """A store may hold several bodies for a number: what was registered says which counts."""
+        """Registered chunks by table and number: of several stored bodies, the registered one counts."""
         try:
             return {(table, c.number): c for table in tables for c in self.registry.chunks(run, table)}
-        except RunNotFound:  # forgotten meanwhile
+        except RunNotFound:  # it was forgotten meanwhile
             return {}
 
-    def _alive(self, runs: Iterable[str]) -> list[Run]:
-        alive = []
+    def _unfinished_runs(self, runs: Iterable[str]) -> list[Run]:
+        unfinished = []
         for name in runs:
             try:
                 run = self.registry.get_run(name)
             except RunNotFound:
                 continue
             if not run.state.is_over and self._is_readable(run):
-                alive.append(run)
-        return alive
+                unfinished.append(run)
+        return unfinished
 
     def _is_readable(self, run: Run) -> bool:
-        """A run of another version whose questions this one cannot read fails."""
+        """Fails a run of another version if this one cannot read its questions."""
         try:
             QuestionSet.of_run(run.questions)
         except RunFailed as error:
@@ -165,26 +169,28 @@ class BatchWork:
         return True
 
     def _inspected(self, share: Share) -> Share | None:
-        """With what its files show; None if one of them cannot be used, which fails the run."""
+        """The share with the bounds that its files show; None if a file is unusable, which fails the run."""
 
-        def look(chunk: LogEntry) -> Inspection:
+        def inspect_chunk(chunk: LogEntry) -> Inspection:
             return inspect(self.storage, share.files[chunk], chunk.rows, share.landed[chunk])
 
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as threads:
-            inspections = dict(zip(share.chunks, threads.map(look, share.chunks), strict=True))
+            inspections = dict(zip(share.chunks, threads.map(inspect_chunk, share.chunks), strict=True))
         for chunk, inspection in inspections.items():
             if inspection.flaw is not None:
-                self._blame(share.run.run, f"{chunk.table} chunk {chunk.number} {inspection.flaw}")
+                flaw = f"{chunk.table} chunk {chunk.number} {inspection.flaw}"
+                self._fail_if_storage_works(share.run.run, flaw)
                 return None
         return replace(share, inspections=inspections)
 
-    def _blame(self, run: str, reason: str) -> None:
-        """Unless storage is away, or full: then it is no fault of the run, and the batch comes again."""
+    def _fail_if_storage_works(self, run: str, reason: str) -> None:
+        """Raises Unavailable if the storage is down or full: the run is not the cause, and the batch is
+        retried."""
         self.storage.check()
         self.fail(run, reason)
 
     def _write(self, batch: str, shares: list[Share]) -> list[Written]:
-        """The partials of these runs, by one Spark job or, after trouble, by several."""
+        """Writes the partials of these runs: by one Spark job, or by several after a failure."""
         computed = [share for share in shares if share.has_facts]
         if not computed:
             return [([], self._counts(shares, []))]
@@ -204,16 +210,16 @@ class BatchWork:
                 raise failure from error
             return self._write_again(batch, shares, failure)
         crash_point("batch.written")
-        return [self._kept(target, shares, written)]
+        return [self._settle(target, shares, written)]
 
     def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> list[Written]:
-        """Without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
-        alive = {run.run for run in self._alive(share.run.run for share in shares)}
-        if len(alive) < len(shares):
-            return self._write(batch, [share for share in shares if share.run.run in alive])
+        """Tries again without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
+        unfinished = {run.run for run in self._unfinished_runs(share.run.run for share in shares)}
+        if len(unfinished) < len(shares):
+            return self._write(batch, [share for share in shares if share.run.run in unfinished])
         if len(shares) > 1:
             return [written for share in shares for written in self._write(batch, [share])]
-        self._blame(shares[0].run.run, str(failure))
+        self._fail_if_storage_works(shares[0].run.run, str(failure))
         return []
 
     def _written_rows(self, batch: str, shares: list[Share]) -> int:
@@ -221,10 +227,10 @@ class BatchWork:
         written = written_rows(self.spark, batch)
         if written is not None:
             return written
-        _log.warning("Spark's metrics of %s are lost; its rows are counted by a second job", batch)
+        _log.warning("Spark's metrics of %s are lost; a second job counts its rows", batch)
         return partials.count(frames(self.spark, self.storage, shares))
 
-    def _kept(self, target: Key, shares: list[Share], written: int) -> Written:
+    def _settle(self, target: Key, shares: list[Share], written: int) -> Written:
         """Makes partials durable, before the registry lists them.
 
         Raises PartialsDiffer unless the files have as many rows as Spark wrote.
@@ -232,27 +238,27 @@ class BatchWork:
         folders = self.storage.find(f"{target}/run=*/kind=*")
         try:
             rows = {folder: count_rows(self.storage, folder) for folder in folders}
-            if (there := sum(rows.values())) != written:
-                raise PartialsDiffer(f"partials of a batch have {there} rows, and Spark wrote {written}")
+            if (stored := sum(rows.values())) != written:
+                raise PartialsDiffer(f"partials of a batch have {stored} rows, and Spark wrote {written}")
             counts = self._counts(shares, folders)
             partial_rows = {folder: count for folder, count in rows.items() if not _is_count(folder)}
             for folder in rows.keys() - partial_rows.keys():
-                self.storage.remove(folder)  # it is committed with the batch
+                self.storage.remove(folder)  # counts are committed with the batch, not as files
             if partial_rows:
                 self.storage.settle(target)
             else:
-                self.storage.remove(target)  # no row of the batch is asked about
+                self.storage.remove(target)  # no question uses a row of the batch
         except (OSError, Unavailable, PartialsDiffer):
             self.storage.remove(target)
             raise
-        kept = [
+        settled = [
             Partial(_run_of(folder), str(folder.relative_to(KEYS.partials)), rows=count)
             for folder, count in partial_rows.items()
         ]
-        return kept, counts
+        return settled, counts
 
     def _counts(self, shares: list[Share], folders: list[Key]) -> list[StageRows]:
-        counts = {share.run.run: BatchCounts(share.asked, share.run.run) for share in shares}
+        counts = {share.run.run: BatchCounts(share.question_set, share.run.run) for share in shares}
         for share in shares:
             for chunk in share.chunks:
                 counts[share.run.run].add_chunk(chunk, counts_of_chunk(share, chunk) or {})
@@ -262,7 +268,7 @@ class BatchWork:
             if (fact := partials.counted_fact(kind)) is not None:
                 of_run.add_counts(self.storage, fact, files)
             else:
-                plan = next(plan for plan in of_run.asked.partials if plan.name == kind)
+                plan = next(plan for plan in of_run.question_set.partials if plan.name == kind)
                 of_run.add_partial(self.storage, plan, files)
         return [rows for of_run in counts.values() for rows in of_run.stage_rows()]
 

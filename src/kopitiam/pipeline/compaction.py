@@ -1,8 +1,8 @@
-"""Partials of a run that grow many are merged on the way, so that the final step depends on how much there
-is to know, not on the number of batches.
+"""Merges partials of a run while it is uploaded, so that the cost of the final step does not grow with the
+number of batches.
 
-Eight of one level make one of the next: each row is written again as often as the levels grow, which is
-the logarithm of the number of batches.
+Eight partials of one level become one of the next. Each row is thus rewritten once for each level, and the
+number of levels is the logarithm of the number of batches.
 """
 
 import logging
@@ -32,16 +32,16 @@ class Compaction:
     work: BatchWork
 
     def compact(self, run: str) -> None:
-        """Trouble here is no trouble of the run: what could not be merged is left as it is."""
-        asked = QuestionSet.of_run(self.work.registry.get_run(run).questions)
-        plans = {plan.name: plan for plan in asked.partials}
+        """Merges the levels of the run that are full. Partials that cannot be merged stay as they are."""
+        question_set = QuestionSet.of_run(self.work.registry.get_run(run).questions)
+        plans = {plan.name: plan for plan in question_set.partials}
         levels = _levels(self.work.registry.partials(run))
-        crowded = [group for group in levels if len(group) >= FAN_IN and _kind(group) in plans]
-        for group in crowded:
+        full = [group for group in levels if len(group) >= FAN_IN and _kind(group) in plans]
+        for group in full:
             try:
                 with self.work.attempts.gate.passing():
                     self._merge(run, plans[_kind(group)], group)
-            except PartialsDiffer as error:  # the final step says so, if it stays that way
+            except PartialsDiffer as error:  # the final step fails if this persists
                 _log.warning("run %s is not merged: %s", run, error, extra={"run": run})
             except SPARK_ERRORS:
                 if self.work.is_closing:
@@ -52,7 +52,7 @@ class Compaction:
         batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
         target = batch / f"run={run}" / f"kind={plan.name}"
         paths = [old.path for old in group]
-        files = [storage.url(file) for found in files_of(storage, group).values() for file in found]
+        files = [storage.url(file) for keys in files_of(storage, group).values() for file in keys]
         try:
             with tagged_jobs(self.work.spark, [run]), described_jobs(self.work.spark, batch.name):
                 frame = partials.read(self.work.spark, storage.url(KEYS.partials), plan, files)
@@ -67,8 +67,8 @@ class Compaction:
         new = replace(group[0], path=path, level=level, rows=rows)
         is_replaced = self.work.registry.replace_partials(run, paths, new, self.work.fence)
         crash_point("merge.committed")
-        for gone in [KEYS.partials / path for path in paths] if is_replaced else [target]:
-            remove_partial(storage, gone)
+        for obsolete in [KEYS.partials / path for path in paths] if is_replaced else [target]:
+            remove_partial(storage, obsolete)
 
     def _merged_rows(self, plan: PartialPlan, group: list[Partial], batch: str, rows: int) -> int:
         """Returns `rows`, the rows of the merged files, if Spark wrote as many. Raises PartialsDiffer if not,
@@ -94,8 +94,8 @@ def _kind(group: list[Partial]) -> str:
     return partials.kind_of(group[0].path)
 
 
-def _levels(found: list[Partial]) -> list[list[Partial]]:
+def _levels(of_run: list[Partial]) -> list[list[Partial]]:
     groups: dict[tuple[str, int], list[Partial]] = defaultdict(list)
-    for partial in found:
+    for partial in of_run:
         groups[partials.kind_of(partial.path), partial.level].append(partial)
     return list(groups.values())

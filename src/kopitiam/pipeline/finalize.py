@@ -1,6 +1,6 @@
-"""The final step of a run: claimed, answered from partials, published by one commit, tidied up.
+"""The final step of a run: claim it, answer from partials, publish by one commit, clean up.
 
-Provisional answers take the same way from what is there so far, without claim and without an end.
+Provisional answers are computed in the same way from the partials so far, without a claim.
 """
 
 import contextlib
@@ -41,14 +41,14 @@ from kopitiam.results.summary import Coverage, RowCount, RunSummary, fingerprint
 from kopitiam.storage.port import Key
 from kopitiam.system.crash_points import crash_point
 
-_NOT_WANTED = (RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
+_RUN_IS_OVER = (RunOver, RunNotFound, IllegalTransition, AlreadyPublished)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Written:
-    """Answers at rest: their account, the digest of each file if they stay, and the rows that passed the
-    stages behind the barrier."""
+    """Written answers: their summary, the digests of final ones by file, and the rows of the stages behind
+    the barrier."""
 
     summary: RunSummary
     digests: dict[str, str]
@@ -61,7 +61,11 @@ class Finalizer:
     scratch: Path
 
     def finish(self, run: str) -> int | None:
-        """The number of rows in the answers, or None if there is nothing for us to do."""
+        """Claims the run and publishes its answers. Returns their rows; None if there was nothing to do.
+
+        Raises Unavailable, after releasing the claim, if the step is to be retried. Any other failure fails
+        the run, at once or after its last attempt.
+        """
         registry = self.work.registry
         try:
             if not registry.claim_final(run, self.work.fence):
@@ -69,48 +73,48 @@ class Finalizer:
             crash_point("final.claimed")
             with self._trying("final", run):
                 return self._publish(registry.get_run(run))
-        except _NOT_WANTED:
-            _log.info("run %s is over, its answers are not wanted", run, extra={"run": run})
+        except _RUN_IS_OVER:
+            _log.info("run %s is over, its answers are not published", run, extra={"run": run})
         except StaleEpoch as error:
-            _log.warning("run %s is left to another: %s", run, error, extra={"run": run})
+            _log.warning("run %s is finished by another pipeline: %s", run, error, extra={"run": run})
         except Unavailable:
             registry.release_claim(run, self.work.fence)
             raise
         except PartialsDiffer:
-            self._give_up_in_time(run)
+            self._fail_after_last_attempt(run)
             raise
         except KopitiamError as error:
             if not self.work.is_closing:
-                self._blame(run, str(error))
+                self._fail_if_storage_works(run, str(error))
         except Exception:
             if not self.work.is_closing:
-                self._give_up_in_time(run)
+                self._fail_after_last_attempt(run)
             raise
         return None
 
     def provide(self, run: str) -> None:
-        """Answers to what has come so far, under a fresh name that the registry then knows."""
+        """Publishes provisional answers from the partials so far, under a new attempt."""
         if not self.work.registry.get_run(run).state.is_over:
             with self._trying("provisional", run):
                 self._provide(run)
 
     @contextlib.contextmanager
     def _trying(self, step: Step, run: str) -> Iterator[None]:
-        """`RunFailed` if it was tried often enough. After an attempt that ended badly, nothing else is at
-        work beside it."""
+        """Raises RunFailed if no attempt is left. After a failed attempt, nothing else runs beside this
+        one."""
         attempts = self.work.attempts
         given_up, suspects = attempts.verdicts(step, [run])
         if run in given_up:
             raise RunFailed(given_up[run])
         with attempts.trying(step, [run], alone=bool(suspects)) as attempt:
             yield
-        attempts.done(attempt)  # what is published has forgotten it
+        attempts.done(attempt)  # publishing has removed it from the registry
 
-    def _give_up_in_time(self, run: str) -> None:
-        """Right after the last attempt, rather than before the next one."""
+    def _fail_after_last_attempt(self, run: str) -> None:
+        """Fails the run now, rather than before the next attempt."""
         given_up, _ = self.work.attempts.verdicts("final", [run])
         if run in given_up:
-            self._blame(run, given_up[run])
+            self._fail_if_storage_works(run, given_up[run])
 
     def _provide(self, run: str) -> None:
         registry = self.work.registry
@@ -128,12 +132,12 @@ class Finalizer:
         except RunFailed:
             if registry.partials(run) == list(account.partials):
                 raise
-            return self._provide(run)  # what was to be read has been merged meanwhile
+            return self._provide(run)  # its partials have been merged meanwhile
         before = registry.provisional(run)
         if not registry.publish_provisional(run, folder.name.partition("=")[2], asdict(coverage)):
             storage.remove(folder)
             return None
-        kept = {folder, before and KEYS.provisional(run, before.attempt)}  # it may be read now
+        kept = {folder, before and KEYS.provisional(run, before.attempt)}  # clients may be reading it
         for old in storage.find(f"{KEYS.results(run)}/provisional=*"):
             if old not in kept:
                 storage.remove(old)
@@ -157,15 +161,17 @@ class Finalizer:
         with watch.lap("clean up"):
             try:
                 self.clean_up(run.run, attempt)
-            except Unavailable as error:  # the answers are out; a gateway tidies up later
-                _log.warning("run %s is not tidied up yet: %s", run.run, error, extra={"run": run.run})
+            except Unavailable as error:  # the answers are published; a gateway cleans up later
+                _log.warning("run %s is not cleaned up yet: %s", run.run, error, extra={"run": run.run})
         _log.info("run %s answered", run.run, extra={"run": run.run, "seconds": watch.seconds})
         return sum(written.summary.answers.values())
 
     def _is_published(self, run: str, attempt: str) -> bool:
-        """Where a commit broke, and may have taken effect: handed back first, so that it no longer can.
+        """Whether a commit whose connection broke took effect. The claim is released first, so that it no
+        longer can.
 
-        `Unavailable` if nobody knows; then the attempt stays, for the next one or a gateway to tidy up.
+        Raises Unavailable if the registry does not answer: then the next attempt or a gateway removes the
+        files.
         """
         self.work.registry.release_claim(run, self.work.fence)
         published = self.work.registry.results(run)
@@ -173,7 +179,8 @@ class Finalizer:
 
     @contextlib.contextmanager
     def _writing(self, folder: Key) -> Iterator[None]:
-        """What led to nothing goes. A disk without room is no fault of the run, which is `Unavailable`."""
+        """Removes the folder after a failure. Raises Unavailable if it could not be written, as on a full
+        disk: the run is not the cause."""
         try:
             yield
         except (KopitiamError, OSError) as error:
@@ -186,18 +193,18 @@ class Finalizer:
         self, account: RunAccount, target: Key, watch: Stopwatch, coverage: Coverage | None = None
     ) -> "Written":
         figures, run = account.figures, account.figures.run
-        asked = QuestionSet.of_run(run.questions)
-        with self._material(account, asked) as (material, scratch):
+        question_set = QuestionSet.of_run(run.questions)
+        with self._material(account, question_set) as (material, scratch):
             answered = answer(self.work.spark, material, scratch, watch)
             answers = answered.answers
             summary = RunSummary(
-                asked,
+                question_set,
                 {name: RowCount(state.rows, state.rejected) for name, state in figures.tables.items()},
                 answers.unmatched(),
-                {question.name: answers.rows(question.name) for question in asked.questions},
+                {question.name: answers.rows(question.name) for question in question_set.questions},
                 self.work.registry.now() - run.created_at,
                 coverage,
-                self._fingerprint(run.run, asked) if coverage is None else None,
+                self._fingerprint(run.run, question_set) if coverage is None else None,
             )
             with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
                 write_answers(out, answers, summary)
@@ -205,29 +212,32 @@ class Finalizer:
         flows = {stage: asdict(flow) for stage, flow in answered.flows.items()}
         return Written(summary, digests, flows)
 
-    def _fingerprint(self, run: str, asked: QuestionSet) -> str:
-        """While the chunks are still known: they are forgotten when the answers are out."""
-        return fingerprint(chunk for table in asked.tables for chunk in self.work.registry.chunks(run, table))
+    def _fingerprint(self, run: str, question_set: QuestionSet) -> str:
+        """Computed before the answers are published, since the chunks are forgotten then."""
+        return fingerprint(
+            chunk for table in question_set.tables for chunk in self.work.registry.chunks(run, table)
+        )
 
     @contextlib.contextmanager
-    def _material(self, account: RunAccount, asked: QuestionSet) -> Iterator[tuple[Material, Path]]:
-        """With a folder on this machine; what is sorted on the way goes with it."""
+    def _material(self, account: RunAccount, question_set: QuestionSet) -> Iterator[tuple[Material, Path]]:
+        """The input of the answers, and a scratch folder. Both the folder and sorted files go with the
+        block."""
         run = account.figures.run.run
-        _require_own_kinds(account.partials, asked)
+        _require_own_kinds(account.partials, question_set)
         storage, registry = self.work.storage, self.work.registry
-        joined = dict.fromkeys(table for question in asked.questions for table in question.looked_up)
+        joined = dict.fromkeys(table for question in question_set.questions for table in question.looked_up)
         chunks = {table: registry.chunks(run, table) for table in joined}
         files = {table: [self._sound(run, chunk) for chunk in chunks[table]] for table in joined}
         counted = files_of(storage, account.partials)
-        partials = {file: each.rows for each in account.partials for file in counted[each.path]}
+        partials = {file: partial.rows for partial in account.partials for file in counted[partial.path]}
         sizes = {
             table: table_size(
-                storage, asked.tables[table], files[table], sum(chunk.rows for chunk in chunks[table])
+                storage, question_set.tables[table], files[table], sum(chunk.rows for chunk in chunks[table])
             )
             for table in joined
         }
         sorting = KEYS.sorting(run, uuid.uuid4().hex)
-        material = Material(run, asked, partials, files, sizes, storage, sorting)
+        material = Material(run, question_set, partials, files, sizes, storage, sorting)
         with tempfile.TemporaryDirectory(prefix=f"run-{run}-", dir=self.scratch) as folder:
             scratch = Path(folder)
             try:
@@ -236,15 +246,16 @@ class Finalizer:
                 storage.workspace(scratch).remove(material.sorting)
 
     def _sound(self, run: str, chunk: ChunkRecord) -> Key:
-        """Checked again: the batch that saw it may be long ago."""
+        """Checks the chunk again, since its batch may be long ago. Raises RunFailed if it is damaged."""
         key = chunk_key(self.work.storage, run, chunk, chunk.digest, chunk.is_beside)
         inspection = inspect(self.work.storage, key, chunk.rows, chunk.landed)
         if inspection.flaw is not None:
             raise RunFailed(f"{chunk.table} chunk {chunk.number} {inspection.flaw}")
         return key
 
-    def _blame(self, run: str, reason: str) -> None:
-        """Unless storage is away, or full: then the answers are to be made again."""
+    def _fail_if_storage_works(self, run: str, reason: str) -> None:
+        """Raises Unavailable if the storage is down or full, after releasing the claim: the step is
+        retried."""
         try:
             self.work.storage.check()
         except Unavailable:
@@ -253,16 +264,17 @@ class Finalizer:
         self.work.fail(run, reason)
 
     def clean_up(self, run: str, published: Key) -> None:
-        """The answers stay; what led to them goes, as do attempts of lives that were cut short."""
+        """Removes everything of the run but its answers, also what crashed attempts left behind."""
         remove_material(self.work.storage, run, published)
         crash_point("cleanup.files")
         self.work.registry.forget_chunks(run)
         crash_point("cleanup.done")
 
 
-def _require_own_kinds(partials: Iterable[Partial], asked: QuestionSet) -> None:
-    """Partials of another version would not be read by any question, and their rows would be lost."""
-    known = {plan.name for plan in asked.partials}
+def _require_own_kinds(partials: Iterable[Partial], question_set: QuestionSet) -> None:
+    """Raises RunFailed for partials of another version: no question would read them, and rows would be
+    lost."""
+    known = {plan.name for plan in question_set.partials}
     if foreign := sorted({kind_of(partial.path) for partial in partials} - known):
         raise RunFailed(
             f"its partial results ({', '.join(foreign)}) are of another version: send the data again"

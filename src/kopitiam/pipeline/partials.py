@@ -1,11 +1,13 @@
-"""Partial results at rest: what the chunks of a batch leave behind, for each run and plan.
+"""Partials as files: writing, reading and counting them.
 
-All partials of a batch are written by one Spark job into a folder for each run and kind, which is the name of
-a plan. Partials merge by adding: those of a whole run may be merged in any order and grouping. Beside them
-are the counts of rows that no partial has.
+One Spark job writes all partials of a batch, into a folder for each run and kind, which is the name of a
+plan. Partials merge by adding: those of a whole run may be merged in any order and grouping. Beside them are
+the counts of rows that no partial has.
+
+Rows are counted from the footers of the files when partials are committed, merged and read. Files that
+vanish, are truncated or exist twice are thus noticed before anything is computed from them.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,30 +26,32 @@ from kopitiam.pipeline.compiler.partials import SHARD, PartialLayout
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.storage.port import Key, StoragePort
 
+_FOOTERS_AT_ONCE = 8
 _COUNTS = "counts-"  # no question has a name like that
 _FOLDERS = tuple(t.StructField(name, t.StringType()) for name in ("pipeline", "batch", "run", "kind"))
 
 
 def write(frames: Sequence[tuple[str, DataFrame]], target: str) -> None:
-    """One job for all frames, by kind. `target` is a new folder: nobody else writes there.
+    """Writes all frames, by kind, in one job. `target` is a new folder that only this job writes to.
 
-    Tasks begin in the order of the frames.
+    Tasks start in the order of the frames.
     """
-    _whole(frames).write.partitionBy("run", "kind").parquet(target)
+    _union(frames).write.partitionBy("run", "kind").parquet(target)
 
 
 def count(frames: Sequence[tuple[str, DataFrame]]) -> int:
-    """The rows that `write` writes of these frames."""
-    return _whole(frames).count()
+    """The number of rows that `write` writes of these frames."""
+    return _union(frames).count()
 
 
-def _whole(frames: Sequence[tuple[str, DataFrame]]) -> DataFrame:
-    every = [frame.withColumn("kind", f.lit(kind)) for kind, frame in frames]
-    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), every)
+def _union(frames: Sequence[tuple[str, DataFrame]]) -> DataFrame:
+    named = [frame.withColumn("kind", f.lit(kind)) for kind, frame in frames]
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), named)
 
 
 def read(spark: SparkSession, home: str, plan: PartialPlan, files: Sequence[str]) -> DataFrame:
-    """Partials of one plan below the folder of all partials, not merged yet: exactly these files."""
+    """The partials of one plan in exactly these files, not merged yet. `home` is the folder of all
+    partials."""
     columns = PartialLayout(plan).schema
     if not files:
         return spark.createDataFrame([], columns)
@@ -56,12 +60,12 @@ def read(spark: SparkSession, home: str, plan: PartialPlan, files: Sequence[str]
 
 
 def counts_kind(fact: str) -> str:
-    """The kind of the counts of rows of a fact."""
+    """The kind under which rows of this fact are counted."""
     return f"{_COUNTS}{fact}"
 
 
 def counted_fact(kind: str) -> str | None:
-    """The fact whose rows are counted there; None for a partial."""
+    """The fact whose rows are counted under this kind; None if the kind is that of a partial."""
     return kind.removeprefix(_COUNTS) if kind.startswith(_COUNTS) else None
 
 
@@ -69,17 +73,9 @@ def kind_of(path: str) -> str:
     return path.rpartition("kind=")[2]
 
 
-_FOOTERS_AT_ONCE = 8
-_PAGE = 20  # executions that are looked through at once, from the latest to the earliest
-_DESCRIPTION = "spark.job.description"
-_WRITE = "InsertIntoHadoopFsRelationCommand"
-_ROWS = "number of output rows"
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class Footers:
-    """The files of a folder of partials, and their rows; a file that cannot be read has none."""
+    """The files in a folder of partials, with their rows; None for a file that cannot be read."""
 
     rows: Mapping[Key, int | None]
 
@@ -98,30 +94,31 @@ def footers(storage: StoragePort, folder: Key) -> Footers:
 
 
 def count_rows(storage: StoragePort, folder: Key) -> int:
-    """Of what was just written."""
-    found = footers(storage, folder)
-    if found.unreadable:
-        raise PartialsDiffer(f"{found.unreadable} files of new partials cannot be read")
-    return found.total
+    """The rows of files that were just written. Raises PartialsDiffer if one cannot be read."""
+    written = footers(storage, folder)
+    if written.unreadable:
+        raise PartialsDiffer(f"{written.unreadable} files of new partials cannot be read")
+    return written.total
 
 
 def files_of(storage: StoragePort, partials: Iterable[Partial]) -> dict[str, list[Key]]:
-    """The files of each partial, by path, once their rows are those that were committed. `PartialsDiffer`
-    with the figures if they are not.
+    """The files of each partial, by path. Raises PartialsDiffer unless they have the rows that were
+    committed.
 
-    A partial of no rows was committed by a version that did not count them.
+    A partial with 0 rows was committed by a version that did not count them.
     """
-    wanted = list(partials)
+    committed = list(partials)
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as threads:
-        found = list(threads.map(lambda each: footers(storage, KEYS.partials / each.path), wanted))
-    for partial, there in zip(wanted, found, strict=True):
-        if partial.rows and (there.total != partial.rows or there.unreadable):
-            unreadable = f", and {there.unreadable} files cannot be read" if there.unreadable else ""
-            kind = partial.path.rpartition("kind=")[2]
+        folders = [KEYS.partials / partial.path for partial in committed]
+        stored = list(threads.map(lambda folder: footers(storage, folder), folders))
+    for partial, files in zip(committed, stored, strict=True):
+        if partial.rows and (files.total != partial.rows or files.unreadable):
+            unreadable = f", and {files.unreadable} files cannot be read" if files.unreadable else ""
             raise PartialsDiffer(
-                f"partials of {kind} have {there.total} rows, {partial.rows} were committed{unreadable}"
+                f"partials of {kind_of(partial.path)} have {files.total} rows, "
+                f"{partial.rows} were committed{unreadable}"
             )
-    return {partial.path: list(there.rows) for partial, there in zip(wanted, found, strict=True)}
+    return {partial.path: list(files.rows) for partial, files in zip(committed, stored, strict=True)}
 
 
 def _rows_in(storage: StoragePort, file: Key) -> int | None:

@@ -1,4 +1,6 @@
-"""What a pipeline tells the barrier: how far each shard of each stage is, in absolute figures."""
+"""What a pipeline reports: the progress of each shard and stage to the barrier, in absolute figures, and the
+seconds of its steps to the log.
+"""
 
 import contextlib
 import logging
@@ -25,21 +27,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What is to be told of a run: how far the stages are that these tables feed, in these shards; and, once
-    its answers are out, their rows."""
+    """What to report about a run: the progress of the stages that these tables feed, in these shards, or the
+    rows of its answers once they are published."""
 
     tables: frozenset[str] = frozenset()
     shards: frozenset[int] = frozenset()
-    answered: int | None = None
+    answer_rows: int | None = None
 
     def __or__(self, other: "Report") -> "Report":
-        answered = self.answered if other.answered is None else other.answered
-        return Report(self.tables | other.tables, self.shards | other.shards, answered)
+        answer_rows = self.answer_rows if other.answer_rows is None else other.answer_rows
+        return Report(self.tables | other.tables, self.shards | other.shards, answer_rows)
 
 
 class Reports:
-    """Tells from a thread of its own: a batch is not held up by a bus that is away. Figures are read from the
-    registry when they are told, so that of several reports about a run the last one is enough."""
+    """Publishes reports from a thread of its own, so that an unavailable bus delays no batch. Figures are
+    read from the registry just before, so that several reports about a run become one."""
 
     def __init__(self, bus: BusPort, registry: "Registry") -> None:
         self._bus = bus
@@ -50,14 +52,14 @@ class Reports:
         self._outbox.put(run, Report(frozenset(tables), frozenset(shards)))
 
     def answers(self, run: str, rows: int) -> None:
-        self._outbox.put(run, Report(answered=rows))
+        self._outbox.put(run, Report(answer_rows=rows))
 
     def close(self) -> None:
         self._outbox.close()
 
     def _send(self, run: str, due: Report) -> None:
-        if due.answered is not None:  # then nobody wants to know how far it is
-            report_answers(self._bus, run, due.answered)
+        if due.answer_rows is not None:  # then progress does not matter any more
+            report_answers(self._bus, run, due.answer_rows)
             crash_point("results.told")
         else:
             report(self._bus, self._registry, run, sorted(due.tables), sorted(due.shards))
@@ -66,7 +68,7 @@ class Reports:
 def report(
     bus: BusPort, registry: "Registry", run: str, tables: Iterable[str], shards: Iterable[int]
 ) -> None:
-    """Publishes how far the stages are that these tables feed. Reconciliation finds what gets lost."""
+    """Publishes the progress of the stages that these tables feed. Reconciliation recovers lost messages."""
     try:
         account = registry.run_account(run)
         stages = QuestionSet.of_run(account.figures.run.questions).stages
@@ -84,21 +86,22 @@ def report(
     except (RunNotFound, RunFailed):
         return
     except Unavailable as error:
-        _log.warning("run %s: progress is not told: %s", run, error, extra={"run": run})
+        _log.warning("run %s: progress is not reported: %s", run, error, extra={"run": run})
 
 
 def report_answers(bus: BusPort, run: str, rows: int) -> None:
-    """Publishing is a stage too: its end tells the gateways, and through them the clients."""
+    """Publishes the end of the last stage, publishing the answers, to gateways and through them to
+    clients."""
     try:
         bus.publish(
             progress_topic(SERVER_RESULTS, 0),
             WorkerEnd(run=run, stage=SERVER_RESULTS, shard=0, processed=1, rows=rows),
         )
     except Unavailable as error:
-        _log.warning("run %s: its end is not told: %s", run, error, extra={"run": run})
+        _log.warning("run %s: its end is not reported: %s", run, error, extra={"run": run})
 
 
-def _messages(  # noqa: PLR0917 - as they stand in the messages
+def _messages(  # noqa: PLR0917 - the fields of the messages
     run: str, stage: str, shard: int, expected: Volume | None, processed: int, rows: int
 ) -> Iterator[WorkerStats | WorkerEnd]:
     chunks = expected.chunks if expected else None
@@ -108,7 +111,7 @@ def _messages(  # noqa: PLR0917 - as they stand in the messages
 
 
 class Stopwatch:
-    """Laps may run side by side and come more than once: their seconds add up."""
+    """Measures the steps of a batch or a final step. Laps may overlap and repeat: their seconds add up."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)

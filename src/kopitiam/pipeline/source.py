@@ -1,7 +1,7 @@
 """The registry's chunk log as a streaming source: one row for each chunk, in the order of the log.
 
-An offset holds the last sequence number of each lane. Spark keeps the reader in a Python process beside
-its driver and pickles it there: it is small, and opens a registry of its own. No folder is ever listed.
+An offset holds the last sequence number of each lane. Spark pickles the reader and runs it in a Python
+process beside its driver: it is therefore small and opens the registry itself. No folder is ever listed.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
 NAME = "chunk_log"
-BESIDE_CHUNKS = 16  # of the slow lane at least, beside whatever comes by express
-# The span comes with every row, and in a row of its own: a batch of forgotten runs has nothing else.
+BESIDE_CHUNKS = 16  # of the slow lane at least, beside chunks of the express lane
+# Every row has the span of its lane, which also has a row of its own: a batch of forgotten runs has no
+# others.
 SCHEMA = "lane INT, after LONG, upto LONG, sequence LONG, run STRING, table STRING, number LONG, rows LONG, bytes LONG"  # noqa: E501
 
 Offset = dict[str, int]
@@ -30,7 +31,7 @@ LogRow = tuple[int, int, int, int | None, str | None, str | None, int | None, in
 
 @dataclass(frozen=True)
 class LogBounds:
-    """Which shards to read, and how much of them in one batch; of every shard at least a chunk."""
+    """Which shards to read, and how much of them in one batch: at least one chunk of each shard."""
 
     shards: tuple[int, ...]
     max_chunks: int
@@ -48,7 +49,7 @@ class LogBounds:
 
 @dataclass(frozen=True)
 class Room:
-    """How much may still be taken."""
+    """How much a batch may still read."""
 
     chunks: int
     bytes: int
@@ -65,7 +66,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What a batch is about: the span of each lane, and the chunks in it."""
+    """The content of a batch: the span of each lane, and the chunks in it."""
 
     spans: dict[int, tuple[int, int]]
     chunks: tuple[LogEntry, ...]
@@ -82,7 +83,7 @@ class Descriptors:
 
 
 def chunk_log(connect: "Callable[[], Registry]", bounds: LogBounds) -> type[DataSource]:
-    """A source of its own for each pipeline: addresses and passwords stay out of Spark's plans."""
+    """A source class for one pipeline: addresses and passwords are in its closure, not in Spark's plans."""
 
     class ChunkLog(DataSource):
         @classmethod
@@ -104,7 +105,7 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connect = connect
         self._bounds = bounds
         self._opened: Registry | None = None
-        self._target: Offset | None = None  # with available-now: what was there at the start
+        self._target: Offset | None = None  # with available-now: the end of the log at the start
 
     @property
     def _registry(self) -> "Registry":
@@ -113,22 +114,24 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> Offset:
-        """A new query goes on where the registry says that the last one stopped."""
+        """A new query continues from the positions in the registry."""
         return {str(lane): at for lane, at in self._registry.positions(self._bounds.lanes).items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = {str(lane): self._registry.last_sequence(lane) for lane in self._bounds.lanes}
 
     def read(self, start: Offset) -> tuple[Iterator[LogRow], Offset]:
-        stands = self._registry.positions(self._bounds.lanes)
-        if start.keys() != {str(lane) for lane in stands}:
-            raise ForeignCheckpoint(f"the checkpoint is at {start}, which are other lanes")
-        if any(start[str(lane)] > at for lane, at in stands.items()):
+        positions = self._registry.positions(self._bounds.lanes)
+        if start.keys() != {str(lane) for lane in positions}:
+            raise ForeignCheckpoint(f"the checkpoint is at {start}, which has other lanes")
+        if any(start[str(lane)] > at for lane, at in positions.items()):
             raise ForeignCheckpoint(f"the checkpoint is at {start}, which the registry has not reached")
         end: Offset = {}
         for shard in self._bounds.shards:
             end |= self._heads(start, shard)
-        return iter(list(self.readBetweenOffsets(start, end))), end  # Spark copies it, as only lists can be
+        return iter(
+            list(self.readBetweenOffsets(start, end))
+        ), end  # Spark copies the iterator, which only works for lists
 
     def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[LogRow]:
         for lane in self._bounds.lanes:
@@ -136,12 +139,13 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             if upto > after:
                 yield lane, after, upto, None, None, None, None, None, None
                 for chunk in self._registry.read_span(lane, after, upto):
-                    what = (chunk.run, chunk.table, chunk.number, chunk.rows, chunk.bytes)
-                    yield lane, after, upto, chunk.sequence, *what
+                    fields = (chunk.run, chunk.table, chunk.number, chunk.rows, chunk.bytes)
+                    yield lane, after, upto, chunk.sequence, *fields
 
     def _heads(self, start: Offset, shard: int) -> Offset:
-        """Half of the room is for each lane, and what one leaves of its half is for the other. The odd place
-        goes to them in turn. A run that is not in the slow lane need not wait for a large batch either."""
+        """Each lane gets half of the room, and what the other lane does not use. An odd place goes to them in
+        turn. If the express lane has a run of its own, the slow lane gets less: that run does not wait for a
+        large batch."""
         express, slow = str(shard), str(slow_lane(shard))
         room = self._bounds.of_one_shard
         head = self._head(start, express, room.half(rounding=(start[express] + start[slow]) % 2))

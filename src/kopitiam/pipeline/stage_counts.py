@@ -1,8 +1,8 @@
-"""How many rows came into each stage and went on, from what Spark wrote.
+"""How many rows entered and left each stage, from what Spark wrote.
 
-A partial counts the rows that it was made of. Rows that meet conditions which no partial stands behind are
-counted by a branch of the same Spark job, for chunks whose bounds do not tell the number. Both are read back
-from the files right after they were written.
+A partial counts the rows that it was computed from. Rows that meet conditions of no partial are counted by
+another frame of the same Spark job, for chunks whose bounds do not tell the number. Both counts are read from
+the files right after they were written.
 """
 
 from collections import defaultdict
@@ -31,13 +31,13 @@ def _no_counts() -> "defaultdict[tuple[str, Conditions], ByShard]":
 class BatchCounts:
     """Row counts of one run in one batch."""
 
-    asked: QuestionSet
+    question_set: QuestionSet
     run: str
     meeting: defaultdict[tuple[str, Conditions], ByShard] = field(default_factory=_no_counts)  # by fact
     kept: dict[str, ByShard] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))  # by plan
 
     def add_chunk(self, chunk: LogEntry, known: Mapping[Conditions, int]) -> None:
-        """`known` are counts that the bounds of its columns tell."""
+        """`known` are counts that follow from the bounds of its columns."""
         for conditions, rows in {**known, ALL_ROWS: chunk.rows}.items():
             self.meeting[chunk.table, conditions][chunk.shard] += rows
 
@@ -51,7 +51,7 @@ class BatchCounts:
                 self.meeting[plan.fact, plan.conditions][shard] += summed
 
     def add_counts(self, storage: StoragePort, fact: str, files: Iterable[Key]) -> None:
-        counted = self.asked.stages.counted_apart[fact]
+        counted = self.question_set.stages.counted_apart[fact]
         for file in files:
             columns = _read(storage, file, [SHARD, *(f"l{i}" for i in range(len(counted)))])
             for row in columns.to_pylist():
@@ -60,14 +60,14 @@ class BatchCounts:
 
     def stage_rows(self) -> list[StageRows]:
         flows: dict[tuple[str, int], RowFlow] = defaultdict(RowFlow)
-        for table, stages in self.asked.stages.of_table.items():
+        for table, stages in self.question_set.stages.of_table.items():
             if stages == (f"check_{table}",):
                 for shard, rows in self.meeting[table, ALL_ROWS].items():
                     flows[stages[0], shard] += RowFlow(rows, rows)
-        for count in self.asked.stages.filters:
+        for count in self.question_set.stages.filters:
             self._add(flows, count.stage, self.meeting[count.fact, count.rows_in],
                       self.meeting[count.fact, count.rows_out])  # fmt: skip
-        for plan in self.asked.partials:
+        for plan in self.question_set.partials:
             if plan.stage is not None:
                 self._add(flows, plan.stage, self.meeting[plan.fact, plan.conditions], self.kept[plan.name])
         return [
@@ -77,10 +77,13 @@ class BatchCounts:
 
     @staticmethod
     def _add(
-        flows: dict[tuple[str, int], RowFlow], stage: str, came: Mapping[int, int], went: Mapping[int, int]
+        flows: dict[tuple[str, int], RowFlow],
+        stage: str,
+        rows_in: Mapping[int, int],
+        rows_out: Mapping[int, int],
     ) -> None:
-        for shard in came.keys() | went.keys():
-            flows[stage, shard] += RowFlow(came.get(shard, 0), went.get(shard, 0))
+        for shard in rows_in.keys() | rows_out.keys():
+            flows[stage, shard] += RowFlow(rows_in.get(shard, 0), rows_out.get(shard, 0))
 
 
 def _read(storage: StoragePort, file: Key, columns: list[str]) -> pa.Table:
@@ -89,7 +92,7 @@ def _read(storage: StoragePort, file: Key, columns: list[str]) -> pa.Table:
 
 
 def _by_shard(shards: pa.ChunkedArray, counts: pa.ChunkedArray | None) -> list[tuple[int, int, int]]:
-    """Shard, number of rows, and sum of the counts, or again the number of rows."""
+    """For each shard its number, its rows, and the sum of its counts, or its rows again without counts."""
     table = pa.table({"shard": shards, "count": shards if counts is None else counts})
     grouped = table.group_by("shard").aggregate([("count", "count"), ("count", "sum")]).to_pylist()
     return [

@@ -1,9 +1,8 @@
-"""The stream: micro-batches from the chunk log, each committed once to the registry, whatever happens.
+"""The stream: micro-batches from the chunk log, each committed to the registry exactly once.
 
-The registry is the truth, Spark's checkpoint a convenience: a batch counts when its partials, its counters
-and the new position of every shard are committed in one transaction under (query id, batch id). A batch
-that Spark repeats is known by that key. A checkpoint that does not fit what the registry knows is thrown
-away, and a new query goes on from the registry's positions.
+One transaction under (query id, batch id) commits the partials, the counters and the new position of every
+lane: a batch that Spark replays is recognized by that key. Only the registry counts. A checkpoint that
+contradicts it is deleted, and a new query continues from the positions in the registry.
 """
 
 import logging
@@ -42,19 +41,21 @@ from kopitiam.system.crash_points import crash_point
 if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
 _MOST_PAUSE_AFTER_FAILURE_SECONDS = 2.0  # `kopi analyze` ends within a minute if all attempts fail
-_MOST_FRUITLESS = 5  # failures in a row; a run has had its three attempts by then
-_SOUND_SECONDS = 60.0  # a query that lasted so long before it failed was no failure to start
-_WAITING = "Waiting for"  # as the status of a query that has nothing to do begins
+_MOST_FRUITLESS = 5  # failures in a row; by then a run has had its three attempts
+_SOUND_SECONDS = 60.0  # a query that ran so long before it failed did start
+_WAITING = "Waiting for"  # the status of an idle query begins so
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Stream:
+    """The streaming query of one pipeline, started again after failures."""
+
     work: BatchWork
-    connect: "Callable[[], Registry]"  # for Spark's reader, in a process of its own
+    connect: "Callable[[], Registry]"  # opens the registry for Spark's reader, in another process
     bounds: LogBounds
     checkpoint: Path
     on_committed: Callable[[Batch], None]
@@ -63,10 +64,10 @@ class Stream:
     _trouble: Exception | None = None
 
     def run(self) -> None:
-        """Until told to stop, or until another has taken this pipeline's place (`StaleEpoch`).
+        """Runs until the pipeline stops. Retries while the registry or the storage is unavailable.
 
-        `EngineDied` if Spark is no more, `StreamStuck` if trouble repeats and nothing gets on meanwhile. A
-        registry or a storage that is away is waited for.
+        Raises StaleEpoch if another process has taken over this pipeline, EngineDied if the JVM died, and
+        StreamStuck if failures repeat without progress.
         """
         self.sweep()
         pause, fruitless = _FIRST_PAUSE_SECONDS, 0
@@ -85,7 +86,7 @@ class Stream:
                 pause, fruitless = _FIRST_PAUSE_SECONDS, 0
             if not isinstance(trouble, Unavailable):
                 fruitless += 1
-                # Whatever it was, the checkpoint may have a part in it, and nothing depends on it.
+                # The checkpoint may be the cause, and nothing depends on it.
                 shutil.rmtree(self.checkpoint, ignore_errors=True)
             if fruitless >= _MOST_FRUITLESS:
                 _log.error("stream: %s; it failed %d times in a row", trouble, fruitless)
@@ -103,16 +104,16 @@ class Stream:
             self.work.stopping.wait(pause)
 
     def run_available(self) -> None:
-        """All that is in the log now, and no more."""
+        """Processes what is in the log now, and raises the first failure."""
         self._run_query(available_now=True)
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
 
     def sweep(self) -> None:
-        """Partials that no commit tells of: of batches and merges that were cut short.
+        """Removes orphaned partials, of batches and merges that crashed before their commit.
 
-        Only what belongs to runs of this registry is removed: what it does not know waits for a gateway.
+        Partials of runs that this registry does not know are left to the gateway's janitor.
         """
         storage, folder = self.work.storage, KEYS.partials_of(self.work.pipeline)
         known = self.work.registry.partial_paths(f"{folder.name}/")
@@ -122,9 +123,11 @@ class Stream:
                 storage.remove(batch)
 
     def _is_ours(self, batch: Key) -> bool:
-        found = [key for below in PARTIALS_OF_RUNS for key in self.work.storage.find(f"{batch}/{below}")]
-        runs = {key.name.removeprefix("run=") for key in found}
-        is_empty = not runs and not self.work.storage.is_shared  # or it is another pipeline's of this name
+        folders = [key for below in PARTIALS_OF_RUNS for key in self.work.storage.find(f"{batch}/{below}")]
+        runs = {key.name.removeprefix("run=") for key in folders}
+        is_empty = (
+            not runs and not self.work.storage.is_shared
+        )  # a shared storage may have another pipeline of this name
         return is_empty or (bool(runs) and all(map(self._is_known, runs)))
 
     def _is_known(self, run: str) -> bool:
@@ -140,8 +143,8 @@ class Stream:
             self._query = self._start(available_now)
             self._is_started.set()
             while not self.work.stopping.is_set() and self._query.isActive:
-                self._query.awaitTermination(_LOOK_SECONDS)  # type: ignore[arg-type]
-                self._look(self._query)
+                self._query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
+                self._clear_trouble(self._query)
             if self._query.isActive:
                 self._query.stop()
             elif (error := self._query.exception()) and self._trouble is None:
@@ -150,8 +153,8 @@ class Stream:
             if not self.work.stopping.is_set() and self._trouble is None:
                 self._trouble = error
 
-    def _look(self, query: StreamingQuery) -> None:
-        """Trouble is over when a query has come so far as to wait for more, or when a batch is committed."""
+    def _clear_trouble(self, query: StreamingQuery) -> None:
+        """A query that is idle again has recovered; so has one that commits a batch."""
         health = self.work.health
         if health.trouble is not None and str(query.status["message"]).startswith(_WAITING):
             health.trouble = None
@@ -166,11 +169,11 @@ class Stream:
         return (
             writer.queryName(self.work.pipeline)
             .option("checkpointLocation", str(self.checkpoint))
-            .foreachBatch(self._take)
+            .foreachBatch(self._process_batch)
             .start()
         )
 
-    def _take(self, batch: DataFrame, number: int) -> None:
+    def _process_batch(self, batch: DataFrame, number: int) -> None:
         self._is_started.wait()
         assert self._query is not None
         try:
@@ -179,25 +182,26 @@ class Stream:
             crash_point("batch.begun")
             watch = Stopwatch()
             with watch.lap("read"):
-                found = Descriptors.of_rows(batch.collect())
+                descriptors = Descriptors.of_rows(batch.collect())
             crash_point("batch.read")
-            self._commit(self._processed(str(self._query.id), number, found, watch), watch)
-            self._tell(number, found, watch)
+            self._commit(self._processed(str(self._query.id), number, descriptors, watch), watch)
+            self._log_batch(number, descriptors, watch)
         except (KopitiamError, OSError) as error:
             self._trouble = error
             raise
         crash_point("batch.committed")
 
-    def _processed(self, query: str, number: int, found: Descriptors, watch: Stopwatch) -> Batch:
-        """A batch that the registry knows is not computed again, only named."""
-        positions = self.work.registry.positions(found.spans)
-        if all(positions[lane] == upto for lane, (_, upto) in found.spans.items()):
-            return Batch(query, number, found.spans, (), ())
-        for lane, (after, upto) in found.spans.items():
+    def _processed(self, query: str, number: int, descriptors: Descriptors, watch: Stopwatch) -> Batch:
+        """The batch with its results, or without any if the registry has it already: a replay. Raises
+        ForeignCheckpoint if its spans do not continue the positions in the registry."""
+        positions = self.work.registry.positions(descriptors.spans)
+        if all(positions[lane] == upto for lane, (_, upto) in descriptors.spans.items()):
+            return Batch(query, number, descriptors.spans, (), ())
+        for lane, (after, upto) in descriptors.spans.items():
             if positions[lane] != after:
                 where = f"goes from {after} to {upto} in lane {lane}"
                 raise ForeignCheckpoint(f"batch {number} {where}, the registry is at {positions[lane]}")
-        return self.work.process(query, number, found, watch)
+        return self.work.process(query, number, descriptors, watch)
 
     def _commit(self, batch: Batch, watch: Stopwatch) -> None:
         with self.work.attempts.committing(), watch.lap("commit"):
@@ -210,12 +214,12 @@ class Stream:
             with watch.lap("merge and report"):
                 self.on_committed(batch)
 
-    def _tell(self, number: int, found: Descriptors, watch: Stopwatch) -> None:
-        """With what Spark itself took for the batch before this one."""
+    def _log_batch(self, number: int, descriptors: Descriptors, watch: Stopwatch) -> None:
+        """Logs the seconds of this batch, and Spark's own figures of the batch before."""
         if not _log.isEnabledFor(logging.INFO):
             return
         before = self._query.lastProgress if self._query else None
-        figures = {"chunks": len(found.chunks), "rows": sum(chunk.rows for chunk in found.chunks)}
+        figures = {"chunks": len(descriptors.chunks), "rows": sum(chunk.rows for chunk in descriptors.chunks)}
         spark = {"batch": before.batchId, "milliseconds": dict(before.durationMs)} if before else None
-        told = {"batch": number, **figures, "seconds": watch.seconds, "spark_before": spark}
-        _log.info("batch %d committed", number, extra=told)
+        fields = {"batch": number, **figures, "seconds": watch.seconds, "spark_before": spark}
+        _log.info("batch %d committed", number, extra=fields)

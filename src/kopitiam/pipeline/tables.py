@@ -1,4 +1,8 @@
-"""The tables at rest as DataFrames, with declared schemas; each row knows its run from its folder."""
+"""Landed tables as DataFrames with declared schemas, and how many bytes tables and answers take at most.
+
+Broadcasts and collected answers are bounded by bytes. Neither the rows of a table nor the size of its files
+bounds them: a text cell may have 4 KB, and a Parquet dictionary holds it once for any number of rows.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +17,13 @@ from kopitiam.questions.definitions import AnswerColumn, Question
 from kopitiam.questions.expressions import Call, ColumnRef
 from kopitiam.storage.port import Key, StoragePort
 
+BROADCAST_ROWS = 200_000
+BROADCAST_BYTES = 16 << 20  # of one table; Spark holds several copies for each running question
+COLLECTED_BYTES = 256 << 20  # of all answers of a run
+_LEAST_SHARES = 4  # no question gets more than a fourth of the collected bytes
+_NUMBER_BYTES = 16  # of any value but text
+_SHORT_TEXT_BYTES = 24  # of an id as text, or a period such as `2024-H1`
+_BATCH_ROWS = 1_024
 _TYPES: dict[Kind, t.DataType] = {
     Kind.TEXT: t.StringType(),
     Kind.ID: t.LongType(),
@@ -22,7 +33,7 @@ _TYPES: dict[Kind, t.DataType] = {
     Kind.DATE: t.DateType(),
     Kind.BOOLEAN: t.BooleanType(),
 }
-# Declared, since Spark would infer a number from a run id that looks like one.
+# Columns from folder names. Declared, since Spark would infer a number from a run id that looks like one.
 _FOLDERS = (
     t.StructField("table", t.StringType()),
     t.StructField("shard", t.IntegerType()),
@@ -36,20 +47,11 @@ def spark_schema(table: Table) -> t.StructType:
 
 
 def read_table(spark: SparkSession, landing: str, table: Table, files: Sequence[str]) -> DataFrame:
-    """The table in exactly these Parquet files: other files beside them were never acknowledged."""
+    """The table in exactly these Parquet files, since other files beside them were never acknowledged."""
     schema = spark_schema(table)
     if not files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).option("basePath", landing).parquet(*files)
-
-
-BROADCAST_ROWS = 200_000
-BROADCAST_BYTES = 16 << 20  # of one table; Spark holds several copies, for each question that runs
-COLLECTED_BYTES = 256 << 20  # of all answers of a run
-_LEAST_SHARES = 4  # of the bytes that may be collected: few questions get no more than this part
-_NUMBER_BYTES = 16  # of any value but a text
-_SHORT_TEXT_BYTES = 24  # of an id as text, or a period such as `2024-H1`
-_BATCH_ROWS = 1_024
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class TableSize:
 
 
 def table_size(storage: StoragePort, table: Table, files: Sequence[Key], rows: int) -> TableSize:
-    """Measures the texts in these files. It stops where they are too large for a broadcast: then the longest
-    texts are taken to be as long as a text may be."""
+    """Measures the texts in these files. Stops when they are too large for a broadcast, and then assumes the
+    longest allowed texts."""
     texts = [column.name for column in table.columns if column.kind is Kind.TEXT]
     row_bytes = _NUMBER_BYTES * (len(table.columns) - len(texts))
     unmeasured = TableSize(
@@ -90,7 +92,7 @@ def table_size(storage: StoragePort, table: Table, files: Sequence[Key], rows: i
 
 
 def can_be_collected(question: Question, rows: int, sizes: Mapping[str, TableSize], questions: int) -> bool:
-    """Whether that many rows of the answer fit into its share of the memory for answers of a run."""
+    """Whether an answer of so many rows fits into its share of the memory for the answers of a run."""
     row_bytes = sum(_most_bytes(question, column, sizes) for column in question.answer_columns)
     return rows * row_bytes <= COLLECTED_BYTES // max(questions, _LEAST_SHARES)
 

@@ -1,7 +1,7 @@
-"""A pipeline at work: the stream of its shards, the final steps that fall to it, and what it is told.
+"""One pipeline: the stream of its shards, the final steps that it claims, and the messages that it handles.
 
-The bus brings END, BARRIER_FORWARD, wishes for provisional answers, and Force End. None of it is waited
-for: what is lost on the way, the monitors' leader finds in the registry and says again.
+The bus delivers END, BARRIER_FORWARD, requests for provisional answers, and Force End. Lost messages are
+recovered: the monitors' leader finds the run in the registry and publishes again.
 """
 
 import contextlib
@@ -49,48 +49,51 @@ from kopitiam.system.health import Health, Pulse
 if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
-_AT_ONCE = 2  # final steps; a small run need not wait for a large one
-_FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
+_FINAL_STEPS_AT_ONCE = 2  # so that a small run does not wait for a large one
+_CANCEL_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PipelineNode:
-    """What a pipeline is given by whoever composes it."""
+    """Everything a pipeline needs to run."""
 
     name: str
     registry: "Registry"
-    connect: "Callable[[], Registry]"  # another registry of the same place, in another process
+    connect: "Callable[[], Registry]"  # opens the same registry in another process
     bus: BusPort
     storage: StoragePort
-    hadoop: Mapping[str, str]  # what Spark must know to use the storage
+    hadoop: Mapping[str, str]  # Hadoop's options for the storage
     session: Future[SparkSession]
     scratch: Path
     checkpoint: Path
     bounds: LogBounds
     fence: Fence
     health: Health = field(default_factory=Health)
-    answer_seconds: float = 20.0  # Spark's process is taken for dead if it answers nothing for so long
+    answer_seconds: float = 20.0  # a JVM that does not answer for so long counts as dead
 
 
 class PipelineWorker:
+    """Runs one pipeline on one Spark session."""
+
     def __init__(self, node: PipelineNode) -> None:
         self.node = node
         self.stopping = threading.Event()
-        self.ready = Future[None]()  # done when it listens
+        self.ready = Future[None]()  # done when it handles messages
         self._attempts: Attempts | None = None
         self._pulse: Pulse | None = None
-        self._in_hand: set[str] = set()
+        self._running: set[str] = set()
         self._lock = threading.Lock()
         self._reports = Reports(node.bus, node.registry)
-        self._steps = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="final-step")
+        self._steps = ThreadPoolExecutor(_FINAL_STEPS_AT_ONCE, thread_name_prefix="final-step")
         self._provisional = ThreadPoolExecutor(1, thread_name_prefix="provisional")
 
     def work(self) -> None:
-        """Until told to stop; `StaleEpoch` if another life of this pipeline has taken over."""
+        """Runs until `stop`. Raises StaleEpoch if another process has taken over this pipeline, and
+        EngineDied if the JVM died."""
         node = self.node
         if node.session.exception() is not None:
-            return  # whoever started it is told
+            return  # the session has the reason
         spark = node.session.result()
         connect_storage(spark, node.storage, node.hadoop)
         work = BatchWork(
@@ -106,33 +109,34 @@ class PipelineWorker:
                 self.ready.set_result(None)
                 stream.run()
         except EngineDied:
-            self.blame(DIED)
+            self.fail_attempts(DIED)
             raise
         finally:
             self._reports.close()
 
     def failure_reason(self) -> str | None:
-        """Why nobody should rely on this pipeline; None if all is well, as far as one can see."""
+        """Returns why this pipeline counts as dead; None if it works."""
         if self._pulse is None or not self._pulse.is_silent:
             return None
         return f"Spark's process has answered nothing for {self.node.answer_seconds:.0f} s"
 
-    def blame(self, reason: str) -> None:
-        """Of what is at work, the engine ended badly."""
+    def fail_attempts(self, reason: str) -> None:
+        """Fails all running attempts: their engine died."""
         if self._attempts is not None:
-            self._attempts.blame_all(reason)
+            self._attempts.fail_all(reason)
 
     def stop(self) -> None:
-        """Running jobs are cancelled; what they were for is handed to the next life."""
+        """Cancels running jobs and withdraws their attempts; the next process of this pipeline repeats
+        them."""
         self.stopping.set()
         for steps in (self._steps, self._provisional):
             steps.shutdown(wait=False, cancel_futures=True)
         if self._attempts is not None:
-            self._attempts.give_back_all()
+            self._attempts.withdraw_all()
         if self.node.session.done() and self.node.session.exception() is None:
             cancelling = threading.Thread(target=self._cancel_jobs, name="cancelling", daemon=True)
             cancelling.start()
-            cancelling.join(_FINISHING_SECONDS)  # a process that stands still answers nobody
+            cancelling.join(_CANCEL_SECONDS)  # a JVM that hangs does not answer
 
     def _is_engine_dead(self) -> bool:
         return self._attempts is not None and self._attempts.is_engine_dead()
@@ -147,7 +151,7 @@ class PipelineWorker:
         subscriptions = [
             bus.subscribe(END_TOPICS, self._on_end),
             bus.consume(FINAL_QUEUE, self._on_forward),
-            bus.consume(PROVISIONAL_QUEUE, self._on_wanted),
+            bus.consume(PROVISIONAL_QUEUE, self._on_provisional),
             bus.listen(self._on_force_end),
         ]
         try:
@@ -157,43 +161,43 @@ class PipelineWorker:
                 subscription.cancel()
 
     def _on_committed(self, batch: Batch) -> None:
-        """Merging comes before telling: behind the barrier nothing is merged any more."""
+        """Merges before it reports: behind the barrier nothing is merged any more."""
         tables: dict[str, set[str]] = defaultdict(set)
-        for each in batch.processed:
-            tables[each.run].add(each.table)
+        for counts in batch.processed:
+            tables[counts.run].add(counts.table)
         for run in batch.runs:
             self._compaction.compact(run)
-        for run, seen in tables.items():
-            self._reports.progress(run, seen, batch.shards)
+        for run, names in tables.items():
+            self._reports.progress(run, names, batch.shards)
 
     def _on_end(self, message: Message) -> None:
-        """The last chunks may have been processed before their END came."""
+        """Reports progress, since the last chunks may have been processed before END arrived."""
         if isinstance(message, TableEnd):
             self._reports.progress(message.run, [message.table], self.node.bounds.shards)
 
     def _on_forward(self, message: Message) -> None:
         if isinstance(message, BarrierForward):
-            self._take_up(self._steps, f"final {message.run}", lambda: self._finish(message.run))
+            self._submit(self._steps, f"final {message.run}", lambda: self._finish(message.run))
 
-    def _on_wanted(self, message: Message) -> None:
+    def _on_provisional(self, message: Message) -> None:
         if isinstance(message, ProvisionalWanted):
             step = functools.partial(self._finalizer.provide, message.run)
-            self._take_up(self._provisional, f"provisional {message.run}", step)
+            self._submit(self._provisional, f"provisional {message.run}", step)
 
     def _on_force_end(self, message: Message) -> None:
         if isinstance(message, ForceEnd):
-            for run in filter(self._is_given_up, message.runs):
+            for run in filter(self._is_ended, message.runs):
                 self.node.session.result().sparkContext.cancelJobsWithTag(job_tag(run))
                 try_remove_material(self.node.storage, run)
 
-    def _is_given_up(self, run: str) -> bool:
-        """By the registry: a message alone ends no run, and takes no answers away."""
+    def _is_ended(self, run: str) -> bool:
+        """Whether the registry says so: a message alone neither ends a run nor removes its answers."""
         try:
             return self.node.registry.get_run(run).state in (RunState.FAILED, RunState.ENDED)
         except RunNotFound:
             return False
-        except Unavailable as error:  # its batches find out, and a gateway tidies up
-            _log.warning("run %s: Force End is not looked up: %s", run, error, extra={"run": run})
+        except Unavailable as error:  # its batches will find out, and a gateway removes its files
+            _log.warning("run %s: Force End is ignored: %s", run, error, extra={"run": run})
             return False
 
     def _finish(self, run: str) -> None:
@@ -208,26 +212,26 @@ class PipelineWorker:
             self.node.health.on_answered()
             self._reports.answers(run, rows)
 
-    def _take_up(self, steps: ThreadPoolExecutor, what: str, step: Callable[[], None]) -> None:
-        """Off the bus's thread, and not twice at once. Final steps never wait for provisional ones."""
+    def _submit(self, steps: ThreadPoolExecutor, name: str, step: Callable[[], None]) -> None:
+        """Runs the step on another thread than the bus's, unless it is running already."""
         with self._lock:
-            if what in self._in_hand or self.stopping.is_set():
+            if name in self._running or self.stopping.is_set():
                 return
-            self._in_hand.add(what)
-        steps.submit(self._do, what, step)
+            self._running.add(name)
+        steps.submit(self._run_step, name, step)
 
-    def _do(self, what: str, step: Callable[[], None]) -> None:
+    def _run_step(self, name: str, step: Callable[[], None]) -> None:
         try:
             step()
         except (RunNotFound, StaleEpoch) as error:
-            _log.info("%s: %s", what, error)
+            _log.info("%s: %s", name, error)
         except KopitiamError as error:
-            _log.warning("%s: %s", what, error)
+            _log.warning("%s: %s", name, error)
         except Exception as error:
             if self._is_engine_dead():
-                _log.warning("%s: ended with Spark's process: %s", what, type(error).__name__)
+                _log.warning("%s: ended with Spark's process: %s", name, type(error).__name__)
             elif not self.stopping.is_set():
-                _log.exception("%s", what)
+                _log.exception("%s", name)
         finally:
             with self._lock:
-                self._in_hand.discard(what)
+                self._running.discard(name)

@@ -114,7 +114,7 @@ def _work(node: "Member", shards: tuple[int, ...], engine: "SparkEngine", scratc
     def failure_reason() -> str | None:
         """Kills a JVM that does not answer at once: threads that wait for it could not end."""
         if reason := worker.failure_reason():
-            worker.blame(reason)
+            worker.fail_attempts(reason)
             engine.kill()
         return reason
 

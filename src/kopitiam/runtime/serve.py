@@ -164,7 +164,7 @@ class RestartingPipeline:
                 given_up = worker
                 _log.error("%s; it is killed, and another is started", reason)
                 self.health.trouble = reason
-                worker.blame(reason)
+                worker.fail_attempts(reason)
                 self.engine.kill()
 
     def stop(self) -> None:

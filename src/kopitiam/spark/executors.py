@@ -1,5 +1,7 @@
-"""The executors of a cluster. Without one nothing is ever computed, and Spark itself would wait for ever: for
-a master that does not know the secret, for workers that are not there, for cores that others have.
+"""Waiting for a cluster's master and executors, with a limit.
+
+Spark itself waits for ever if the secret is wrong, if there are no workers, or if other applications have all
+cores.
 """
 
 import contextlib
@@ -21,50 +23,53 @@ from kopitiam.spark.jobs import first_line, is_stopped
 from kopitiam.spark.settings import is_cluster
 
 PATIENCE_SECONDS = 15.0
-PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to make room first
-WRONG_SECRET_SECONDS = 29.0  # from the beginning; a master that does not know it says nothing
-LOST_SECONDS = 60.0  # longer than a worker takes to be revived, and to start an executor
-_LOOK_SECONDS = 0.1
+PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to allocate machines first
+WRONG_SECRET_SECONDS = 29.0  # from the beginning; a master does not answer a wrong secret
+LOST_SECONDS = 60.0  # longer than it takes to revive a worker and start an executor
+_POLL_SECONDS = 0.1
 _WATCH_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
-_AN_EXECUTOR_TAKES = 3  # times as long as the driver, if all start at once on a busy machine
+_EXECUTOR_START_FACTOR = 3  # an executor may take so many times as long as the driver on a busy machine
 _PORTS = {"spark": 7077, "https": 443, "http": 80}
 
 
-def patience_with(master: str, wanted_seconds: float | None = None) -> float:
-    if wanted_seconds is not None:
-        return wanted_seconds
+def patience_with(master: str, configured_seconds: float | None = None) -> float:
+    """How long to wait for a first executor."""
+    if configured_seconds is not None:
+        return configured_seconds
     return PATIENCE_SECONDS if master.startswith("spark://") else PATIENCE_FOR_OTHERS_SECONDS
 
 
 def patience_to_register(least: float, so_far: float) -> float:
-    """With a master, by whoever has waited so long for a JVM."""
-    return max(least, min(_AN_EXECUTOR_TAKES * so_far, WRONG_SECRET_SECONDS - so_far))
+    """How long to wait for a registration with the master, after `so_far` seconds for the JVM."""
+    return max(least, min(_EXECUTOR_START_FACTOR * so_far, WRONG_SECRET_SECONDS - so_far))
 
 
 def patience_for_executor(least: float, so_far: float) -> float:
-    """With a master that has said yes."""
-    return max(least, _AN_EXECUTOR_TAKES * so_far)
+    """How long to wait for an executor after the registration."""
+    return max(least, _EXECUTOR_START_FACTOR * so_far)
 
 
-def require_reachable(master: str, seconds: float, leaving: threading.Event) -> None:
-    """One of the masters takes connections, or will soon: it may be on its way back."""
+def require_reachable(master: str, seconds: float, stopping: threading.Event) -> None:
+    """Waits until one of the masters accepts connections. Raises ServiceError after `seconds`, or if
+    `stopping` is set."""
     if master.startswith("spark://"):
         places = [f"spark://{place}" for place in master.removeprefix("spark://").split(",")]
     elif master.startswith("k8s://") and not getproxies_environment():
         place = master.removeprefix("k8s://")
         places = [place if "://" in place else f"https://{place}"]
-        seconds = min(seconds, PATIENCE_SECONDS)  # those who make room first answer while they do
+        seconds = min(seconds, PATIENCE_SECONDS)  # its API answers while it allocates machines
     else:
         return
     until = time.monotonic() + seconds
-    while (trouble := _trouble_to_reach(places)) is not None:
-        if leaving.wait(_LOOK_SECONDS) or time.monotonic() > until:
-            raise ServiceError(f"spark.master {master}: cannot be reached: {trouble}")
+    while (reason := _unreachable_reason(places)) is not None:
+        if stopping.wait(_POLL_SECONDS) or time.monotonic() > until:
+            raise ServiceError(f"spark.master {master}: cannot be reached: {reason}")
 
 
 def open_session(conf: SparkConf, gateway: JavaGateway, seconds: float) -> SparkSession:
-    """The JVM does not survive a cluster's master that says neither yes nor no in this time."""
+    """Registers with the master. Kills the JVM and raises ServiceError if a cluster's master does not answer
+    within `seconds`."""
     master = str(conf.get("spark.master"))
     too_late, context = threading.Event(), None
 
@@ -92,37 +97,40 @@ def open_session(conf: SparkConf, gateway: JavaGateway, seconds: float) -> Spark
 
 
 def await_executor(spark: SparkSession, seconds: float) -> None:
+    """Raises ServiceError if there is no executor within `seconds`, or if the master ended the
+    application."""
     until = time.monotonic() + seconds
     while count_executors(spark) == 0:
         if is_stopped(spark):
             raise _ended(spark.sparkContext.master)
         if time.monotonic() > until:
             raise _no_executor(spark.sparkContext.master, seconds)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def watch_over(spark: SparkSession, trouble: "Future[None]", lost_seconds: float) -> None:
-    """Until there is trouble, which is raised. An application that its master has forgotten is trouble."""
-    seen = time.monotonic()
+    """Waits for `trouble` and raises it. Raises ServiceError if the master ended the application, or if it
+    has had no executor for `lost_seconds`."""
+    last_seen = time.monotonic()
     while not wait([trouble], _WATCH_SECONDS).done:
         if is_stopped(spark):
             raise _ended(spark.sparkContext.master)
         if count_executors(spark):
-            seen = time.monotonic()
-        elif time.monotonic() - seen > lost_seconds:
+            last_seen = time.monotonic()
+        elif time.monotonic() - last_seen > lost_seconds:
             raise _no_executor(spark.sparkContext.master, lost_seconds)
     trouble.result()
 
 
 def count_executors(spark: SparkSession) -> int:
-    with contextlib.suppress(Py4JError, OSError, AttributeError):  # a context that is being stopped
-        return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is one
+    with contextlib.suppress(Py4JError, OSError, AttributeError):  # the context may be stopping
+        return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # without the driver
     return 0
 
 
 def _no_executor(master: str | None, seconds: float) -> ServiceError:
-    why_not = "wrong secret, no workers, or no free cores"
-    return ServiceError(f"spark.master {master}: no executor within {seconds:.0f} s: {why_not}")
+    causes = "wrong secret, no workers, or no free cores"
+    return ServiceError(f"spark.master {master}: no executor within {seconds:.0f} s: {causes}")
 
 
 def _ended(master: str | None) -> ServiceError:
@@ -130,18 +138,18 @@ def _ended(master: str | None) -> ServiceError:
     return ServiceError(f"spark.master {master}: has ended this application: its executors do not last")
 
 
-def _trouble_to_reach(places: Iterable[str]) -> str | None:
-    trouble = None
+def _unreachable_reason(places: Iterable[str]) -> str | None:
+    reason = None
     for place in map(urlsplit, places):
         try:
             socket.create_connection(_address(place), _CONNECT_SECONDS).close()
         except ValueError:
-            trouble = f"want {place.scheme}://host:port"
+            reason = f"want {place.scheme}://host:port"
         except OSError as error:
-            trouble = error.strerror or str(error)
+            reason = error.strerror or str(error)
         else:
             return None
-    return trouble
+    return reason
 
 
 def _address(place: SplitResult) -> tuple[str | None, int]:

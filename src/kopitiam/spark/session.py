@@ -62,7 +62,7 @@ class SparkEngine:
     def __init__(self, options: SparkOptions, workspace: Path, logs: KeptLogs | None) -> None:
         self._options, self._workspace, self._logs = options, workspace, logs
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
-        self._leaving = threading.Event()
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._is_closed = False
         self.kept_log: Path | None = None  # of the last JVM that failed
@@ -73,7 +73,7 @@ class SparkEngine:
         self._end()
         with self._lock:
             if not self._is_closed:
-                self._leaving.clear()
+                self._stopping.clear()
                 self.session = self._begin()
         return self.session
 
@@ -102,10 +102,10 @@ class SparkEngine:
             self._starter.shutdown()
 
     def _begin(self) -> "Future[SparkSession]":
-        return self._starter.submit(_start, self._options, self._workspace, self._leaving)
+        return self._starter.submit(_start, self._options, self._workspace, self._stopping)
 
     def _end(self) -> None:
-        self._leaving.set()
+        self._stopping.set()
         while not self.session.done():  # a JVM may start after the first kill
             _kill(self._workspace)
             wait([self.session], timeout=_KILL_AGAIN_SECONDS)
@@ -132,9 +132,9 @@ def _ignore_error(_server: object, _request: object, _client: object) -> None:
     pass
 
 
-def _start(options: SparkOptions, workspace: Path, leaving: threading.Event) -> SparkSession:
+def _start(options: SparkOptions, workspace: Path, stopping: threading.Event) -> SparkSession:
     begun, least = time.monotonic(), patience_with(options.master, options.patience_seconds)
-    require_reachable(options.master, least, leaving)
+    require_reachable(options.master, least, stopping)
     java = find_java()
     os.environ.update(java.environment)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # kopitiam is installed there

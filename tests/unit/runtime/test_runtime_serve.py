@@ -47,7 +47,7 @@ class Worker:
     started: ClassVar[list["Worker"]] = []
 
     def __init__(self, node: Any) -> None:
-        self.node, self.blamed = node, []
+        self.node, self.failures = node, []
         self.reason: str | None = None
         self._stopping = threading.Event()
         Worker.started.append(self)
@@ -63,8 +63,8 @@ class Worker:
     def failure_reason(self) -> str | None:
         return self.reason
 
-    def blame(self, reason: str) -> None:
-        self.blamed.append(reason)
+    def fail_attempts(self, reason: str) -> None:
+        self.failures.append(reason)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_an_engine_that_does_not_answer_is_killed_once_and_its_attempts_fail(reg
         worker.reason = "Spark's process has answered nothing for 20 s"
         eventually(lambda: pipeline.engine.kills)
         eventually(lambda: alarm(registry) == worker.reason)  # several checks later
-        assert (pipeline.engine.kills, worker.blamed) == (1, [worker.reason])
+        assert (pipeline.engine.kills, worker.failures) == (1, [worker.reason])
 
 
 def test_an_impatient_pipeline_fails_when_its_stream_is_stuck(registry, tmp_path) -> None:

@@ -26,7 +26,7 @@ MASTER = "spark://127.0.0.1:7077"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(executors, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(executors, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(executors, "_WATCH_SECONDS", 0.001)
     for name in ("http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Definitions of questions compiled to Spark: filters, aggregators, maximizers and joiners.
+"""Compiles definitions of questions to Spark: filters, aggregators, maximizers and joiners.
 
-Everything here is `DataFrame -> DataFrame` or text of Spark SQL: no session, no reads, no writes, no actions.
+All functions return `DataFrame -> DataFrame` or Spark SQL text: no session, no reads, no writes, no actions.
 """

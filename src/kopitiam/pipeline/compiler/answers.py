@@ -1,6 +1,6 @@
-"""Answers from partials: merged by adding, ranked, joined with names, and spelled as the definition says.
+"""Maximizers and joiners: partials → merged groups → ranked groups → the columns of the answer.
 
-`merged_groups` and `ranked_groups` work on numbers: a key is the column `k0`, `k1` …, a measure `m0`, `m1` ….
+`merged_groups` and `ranked_groups` work on numbers: keys are the columns `k0`, `k1` …, measures `m0`, `m1` ….
 `finished` gives the columns of the answer their names and values; money stays in ten-thousandths.
 """
 
@@ -25,7 +25,7 @@ _MOST_IN_MEMORY = 1_000  # groups of a rank; Spark keeps them for up to 128 comb
 
 @dataclass(frozen=True)
 class AnswerPlan:
-    """One question, the partial that it is answered from, and the parameters of its run."""
+    """One question, the plan of its partial, and the parameters of its run."""
 
     question: Question
     partial: PartialPlan
@@ -42,7 +42,7 @@ class AnswerPlan:
 
     @property
     def key_attributes(self) -> list[ColumnRef]:
-        """Attributes that are keys, or parts of keys: they are joined before the groups are made."""
+        """Attributes that are keys, or parts of keys: they are joined before rows are grouped."""
         return [c for key in self.question.keys for c in columns_in(key.expression) if c.is_attribute]
 
 
@@ -74,8 +74,8 @@ def merged_in_slices(plan: AnswerPlan, slices: int) -> Stage:
 
 
 def _slices(plan: AnswerPlan, partials: DataFrame, slices: int) -> list[DataFrame]:
-    """Groups are merged by a task for each slice. To read a slice out of all partials is less work than to
-    shuffle them, since hardly two of millions belong to the same group."""
+    """One task merges each slice. Reading all partials for each slice is less work than shuffling them, since
+    hardly any two of millions belong to the same group."""
     column = slice_column(plan.partial)
     if slices == 1 or column is None:
         return [partials]
@@ -84,7 +84,7 @@ def _slices(plan: AnswerPlan, partials: DataFrame, slices: int) -> list[DataFram
 
 
 def slice_column(partial: PartialPlan) -> str | None:
-    """The kept id that has most values: of customers, if it is there."""
+    """The kept id with the most values: `user_id` if it is kept."""
     ids = {
         expression.name: name
         for expression, name in PartialLayout(partial).kept.items()
@@ -103,14 +103,18 @@ def _grouped(plan: AnswerPlan) -> Stage:
             f.expr(layout.kept.get(expression) or compiler.keep(expression)).alias(name)
             for name, expression in plan.keys.items()
         ]
-        distinct = [each for each in question.aggregates if each.aggregation == "count_distinct"]
-        counted = [
-            f.expr(f"count(DISTINCT {layout.kept[_argument(each)]}) AS d{position}")
-            for position, each in enumerate(distinct)
+        distinct = [
+            aggregate for aggregate in question.aggregates if aggregate.aggregation == "count_distinct"
         ]
-        columns = {each: layout.wide.get(each, name) for each, name in layout.aggregates.items()}
-        columns |= {each: f"d{position}" for position, each in enumerate(distinct)}
-        measured = SqlCompiler(lambda each: columns[each])  # type: ignore[index]  # aggregates only
+        counted = [
+            f.expr(f"count(DISTINCT {layout.kept[_argument(aggregate)]}) AS d{position}")
+            for position, aggregate in enumerate(distinct)
+        ]
+        columns = {
+            aggregate: layout.wide.get(aggregate, name) for aggregate, name in layout.aggregates.items()
+        }
+        columns |= {aggregate: f"d{position}" for position, aggregate in enumerate(distinct)}
+        measured = SqlCompiler(lambda aggregate: columns[aggregate])  # type: ignore[index]  # aggregates only
         measures = [
             f.expr(measured.read(measure.expression)).alias(f"m{position}")
             for position, measure in enumerate(question.measures)
@@ -127,7 +131,7 @@ def _argument(aggregate: Aggregate) -> Expression:
 
 
 def ranked_groups(plan: AnswerPlan) -> Stage:
-    """The first groups by a measure, with their rank; all groups where the question has no rank."""
+    """The first groups by a measure, with their rank; all groups if the question has no rank."""
     rank = plan.question.rank
     if rank is None:
         return lambda groups: groups
@@ -157,8 +161,9 @@ class _Ranking:
 
     @property
     def _needs_window(self) -> bool:
-        """Whether the aggregate cannot rank the groups. It keeps the first ones in memory, where a window
-        spills to disk: they must be few and short. It also negates keys for its order, as texts cannot be."""
+        """Whether the aggregate cannot rank the groups. It keeps the first groups in memory, while a window
+        spills to disk: they must be few and short. It also negates keys for their order, which texts do not
+        allow."""
         carried = [self.plan.keys[key] for key in self._others]
         carried += [measure.expression for measure in self.plan.question.measures]
         return self.top > _MOST_IN_MEMORY or any(map(is_text, carried))
@@ -173,8 +178,8 @@ class _Ranking:
         return numbered.where(f.col(RANK) <= self.top)
 
     def _by_aggregate(self, groups: DataFrame) -> DataFrame:
-        """The largest values of a structure whose order is that of the ranks: the measure, then lower keys,
-        empty ones first. It carries the other measures along."""
+        """The largest values of a struct whose order is that of the ranks: the measure, then lower keys,
+        empty ones first. The struct also carries the other measures."""
         place = [f"{'-' if self.rank.is_ascending else ''}{self.by} AS place"]
         for key in self._others:
             place += [f"{key} IS NULL AS {key}_is_null", f"-{key} AS {key}_tie"]
@@ -236,7 +241,8 @@ def _named_columns(plan: AnswerPlan, groups: DataFrame) -> list[Column]:
 
 
 def _joined(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
-    """Answer rows → with the attributes of one table. An id that the table lacks stands for the name."""
+    """Adds the attributes of one table to answer rows. An id that the table lacks takes the place of the
+    name."""
     question = plan.question
     attributes = [attribute for attribute in question.attributes if attribute.table == table]
     key = question.identity(attributes[0])
@@ -251,19 +257,19 @@ def _joined(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
         )
         if table in plan.small_tables:
             renamed = f.broadcast(renamed)
-        found = answer.join(renamed, on=f.col(key) == f.col("_joined_id"), how="left")
+        joined = answer.join(renamed, on=f.col(key) == f.col("_joined_id"), how="left")
         values = [
             _value(attribute, f"_joined_{attribute.name}", key).alias(attribute.name)
             for attribute in attributes
         ]
         matched = f.coalesce("_joined", f.lit(False)).alias(flag)
-        return found.select(*(f.col(name) for name in answer.columns), *values, matched)
+        return joined.select(*(f.col(name) for name in answer.columns), *values, matched)
 
     return with_attributes
 
 
 def known_rows(table: str, attributes: list[str]) -> Stage:
-    """One row for each id: of an id that is listed twice, the smallest values count."""
+    """One row for each id: if an id is listed twice, the smallest values count."""
 
     def rows(listed_rows: DataFrame) -> DataFrame:
         key = LAYOUT[table].key
@@ -275,7 +281,7 @@ def known_rows(table: str, attributes: list[str]) -> Stage:
 
 def unknown_ids(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
     """Partials → the ids whose attributes are keys, and which the table lacks."""
-    attribute = next(each for each in plan.key_attributes if each.table == table)
+    attribute = next(attribute for attribute in plan.key_attributes if attribute.table == table)
     column = plan.layout.kept[identified_by(attribute)]
 
     def unknown(partials: DataFrame) -> DataFrame:
@@ -289,7 +295,9 @@ def unknown_ids(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
 
 
 def _with_key_attributes(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage:
-    attributes = list(dict.fromkeys(each for each in plan.key_attributes if each.table == table))
+    attributes = list(
+        dict.fromkeys(attribute for attribute in plan.key_attributes if attribute.table == table)
+    )
     column = plan.layout.kept[identified_by(attributes[0])]
 
     def with_attributes(partials: DataFrame) -> DataFrame:
@@ -300,11 +308,11 @@ def _with_key_attributes(plan: AnswerPlan, table: str, rows: DataFrame) -> Stage
         )
         if table in plan.small_tables:
             renamed = f.broadcast(renamed)
-        found = partials.join(renamed, on=f.col(column) == f.col(f"{table}_id"), how="left")
+        joined = partials.join(renamed, on=f.col(column) == f.col(f"{table}_id"), how="left")
         for attribute in attributes:
             name = _attribute_column(attribute)
-            found = found.withColumn(name, _value(attribute, name, column))
-        return found.drop(f"{table}_id")
+            joined = joined.withColumn(name, _value(attribute, name, column))
+        return joined.drop(f"{table}_id")
 
     return with_attributes
 

@@ -1,4 +1,9 @@
-"""What the bounds of columns tell about the conditions that their rows meet."""
+"""What follows from the least and greatest value of each column: how many rows of a chunk meet conditions,
+and whether arithmetic over them fits into 64 bits.
+
+Real amounts are far below that limit. A part with larger ones is computed in 38 digits, which takes several
+times as long.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -20,12 +25,14 @@ from kopitiam.questions.plans import Condition, Conditions, PartialPlan
 Interval = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 1_000_000
+_LARGEST = 2**63 - 1
+_SMALL = (0, 9999)  # years, hours and other numbers of functions
 
 
 def rows_meeting(
     conditions: Conditions, bounds: Mapping[str, Interval], parameters: Parameters, rows: int
 ) -> int | None:
-    """How many of the rows of a chunk meet all conditions: all, none, or None if the bounds do not tell."""
+    """How many of the rows meet all conditions: `rows`, 0, or None if the bounds do not tell."""
     verdicts = [_verdict(condition, bounds, parameters) for condition in conditions]
     if False in verdicts:
         return 0
@@ -33,7 +40,7 @@ def rows_meeting(
 
 
 def _verdict(condition: Condition, bounds: Mapping[str, Interval], parameters: Parameters) -> bool | None:
-    """Whether all rows meet the condition, or none does."""
+    """True if all rows meet the condition, False if none does, None if the bounds do not tell."""
     if condition == "@year" and "created_at" in bounds:
         begin, end = (_microseconds(moment) for moment in (parameters.begin, parameters.end))
         first, last = bounds["created_at"]
@@ -52,15 +59,15 @@ def _microseconds(moment: datetime) -> int:
     return int((moment - _EPOCH).total_seconds()) * _MICROSECONDS
 
 
-_LARGEST = 2**63 - 1
-_SMALL = (0, 9999)  # years, hours and other numbers of functions
-
-
 def needs_wide(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: int) -> bool:
-    """`bounds` are the least and greatest value of each column, None where they are not known."""
+    """Whether the plan needs 38 digits over so many rows; `bounds` are None where they are not known."""
     computed = [node for expression in _expressions(plan) for node in nodes(expression)]
     arithmetic = [node for node in computed if isinstance(node, Arithmetic | AsMoney)]
-    sums = [each.argument for each in plan.aggregates if each.aggregation == "sum" and each.argument]
+    sums = [
+        aggregate.argument
+        for aggregate in plan.aggregates
+        if aggregate.aggregation == "sum" and aggregate.argument
+    ]
     return any(_size(node, bounds) > _LARGEST for node in arithmetic) or any(
         _size(argument, bounds) * rows > _LARGEST for argument in sums
     )
@@ -69,7 +76,7 @@ def needs_wide(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: i
 def _expressions(plan: PartialPlan) -> Iterable[Expression]:
     yield from (condition for condition in plan.conditions if not isinstance(condition, str))
     yield from plan.kept
-    yield from (each.argument for each in plan.aggregates if each.argument is not None)
+    yield from (aggregate.argument for aggregate in plan.aggregates if aggregate.argument is not None)
 
 
 def _size(expression: Expression, bounds: Mapping[str, Interval | None]) -> int:

@@ -47,9 +47,9 @@ _PERIODS: Mapping[str, tuple[str, ...]] = {  # a text from its number: format, a
 class SqlCompiler:
     """Compiles expressions over rows of one input.
 
-    `names` says under which SQL name a column or an aggregate is there. `years` are the years that all
-    instants named `created_at` are known to lie in, which makes periods quicker to find. With `is_wide`,
-    arithmetic is done in 38 digits.
+    `names` returns the SQL name of a column or an aggregate. `years` are the years of all instants named
+    `created_at`, if they are known, which makes periods faster to compute. With `is_wide`, arithmetic is done
+    in 38 digits.
     """
 
     names: Callable[[ColumnRef | Aggregate], str]
@@ -92,7 +92,7 @@ class SqlCompiler:
                 assert_never(expression)
 
     def keep(self, expression: Expression) -> str:
-        """The value as it stands in a partial."""
+        """The value as a partial keeps it."""
         if isinstance(expression, Call) and expression.function in _PERIODS:
             return self._period(expression)
         value = self.read(expression)
@@ -109,7 +109,7 @@ class SqlCompiler:
                 return f"CAST({value} AS BIGINT)"
 
     def _call(self, call: Call) -> str:  # noqa: PLR0911
-        """Functions of an instant are computed from its seconds: quicker than by the calendar."""
+        """Functions of an instant are computed from its seconds, which is faster than by the calendar."""
         time, is_instant = self.read(call.argument), call.argument.kind is Kind.INSTANT
         seconds = f"unix_seconds({time})"
         days = f"(({seconds} - pmod({seconds}, {SECONDS_PER_DAY}L)) div {SECONDS_PER_DAY}L)"
@@ -144,8 +144,8 @@ class SqlCompiler:
         return self._months(call.argument, _MONTHS_OF_PERIOD[call.function])
 
     def _months(self, time: Expression, months: int = 1) -> str:
-        """Periods of so many months since year 0. A search among few bounds takes a third less time than
-        the calendar."""
+        """The number of the period of `months` months since year 0. A search among few bounds takes a third
+        less time than the calendar."""
         value = self.read(time)
         if self.years is not None and isinstance(time, ColumnRef) and time.name == "created_at":
             years = (self.years.first_year, self.years.last_year + 1)
@@ -155,7 +155,8 @@ class SqlCompiler:
         return f"CAST((year({value}) * {_MONTHS} + month({value}) - 1) div {months} AS BIGINT)"
 
     def _ratio(self, left: Expression, right: Expression) -> str:
-        """Ten-thousandths, rounded half away from zero by whole numbers alone; NULL where the right is 0."""
+        """In ten-thousandths, rounded half away from zero by integer arithmetic; NULL if the right side is
+        0."""
         above, below = (f"CAST({self.read(side)} AS {WIDE})" for side in (left, right))
         scale = UNITS
         if left.kind is not right.kind:  # one of them is in ten-thousandths already
@@ -188,7 +189,7 @@ class SqlCompiler:
 
 
 def decoded(expression: Expression, kept: str) -> str:
-    """The value of an expression from what a partial keeps of it."""
+    """The value of an expression, from the column in which a partial keeps it."""
     if isinstance(expression, Call) and expression.function in _PERIODS:
         return period_text(expression.function, kept)
     match expression.kind:
@@ -218,7 +219,7 @@ def constant(value: Constant) -> str:
             return f"TIMESTAMP '{instant.isoformat(' ')}'"
         case Kind.DATE, date() as day:
             return f"DATE '{day.isoformat()}'"
-    text = cast(str, value.value).encode().hex()  # no quoting to get wrong
+    text = cast(str, value.value).encode().hex()  # hexadecimal needs no quoting
     return f"CAST(X'{text}' AS STRING)"
 
 
@@ -232,9 +233,9 @@ def _search(value: str, first: int, end: int, months: int) -> str:
 
 
 def _bounds(comparison: Comparison) -> tuple[Constant, Constant] | None:
-    """Where a year or a date is compared with a constant: the first instant of it and the first one after.
+    """If a year or a date is compared with a constant: its first instant, and the first one after it.
 
-    A range of instants skips row groups by Parquet's statistics; a function of them does not.
+    Parquet statistics skip row groups for a range of instants, but not for a function of them.
     """
     call, value = comparison.left, comparison.right
     if not (isinstance(call, Call) and isinstance(value, Constant)):
@@ -249,7 +250,7 @@ def _bounds(comparison: Comparison) -> tuple[Constant, Constant] | None:
             day = cast(date, value.value)
             begin = datetime(day.year, day.month, day.day)
             end = datetime.fromordinal(day.toordinal() + 1)
-    except ValueError:  # a year or a day that no calendar has
+    except ValueError:  # outside the years 1 to 9999
         return None
     if call.argument.kind is Kind.DATE:
         return Constant(begin.date(), Kind.DATE), Constant(end.date(), Kind.DATE)

@@ -1,14 +1,15 @@
-"""What rows of a fact leave behind for questions: filters and aggregators, compiled from a plan.
+"""Filters and aggregators: rows of a fact → partials, and partials → merged partials, compiled from a plan.
 
-A partial has columns by type and position, so that the partials of all questions fit into one table: `l0`,
-`l1` … are BIGINT, `s0` … STRING, `w0` … 38 digits. First come the kept values, then the aggregates. A sum, or
-the least or greatest result of a computation, is BIGINT where it fits, else in a wide column; merged ones are
-always wide.
+The columns of a partial are named by type and position, so that the partials of all questions fit into one
+table: `l0`, `l1` … are BIGINT, `s0` … STRING, `w0` … 38 digits. First come the kept values, then the
+aggregates. A sum, or the least or greatest result of a computation, is BIGINT if it fits, else in a wide
+column; merged ones are always wide.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -39,40 +40,29 @@ Stage = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True)
 class PartialLayout:
-    """Under which column each kept value and each aggregate of a partial stands."""
+    """The column of each kept value and each aggregate of a partial."""
 
     plan: PartialPlan
 
     @cached_property
     def kept(self) -> dict[Expression, str]:
-        longs, texts, columns = 0, 0, {}
-        for expression in self.plan.kept:
-            if is_text(expression):
-                columns[expression] = f"s{texts}"
-                texts += 1
-            else:
-                columns[expression] = f"l{longs}"
-                longs += 1
-        return columns
+        return dict(zip(self.plan.kept, self._columns, strict=False))
 
     @cached_property
     def aggregates(self) -> dict[Aggregate, str]:
-        longs = sum(name[0] == "l" for name in self.kept.values())
-        texts = sum(name[0] == "s" for name in self.kept.values())
-        columns = {}
-        for aggregate in self.plan.aggregates:
-            if is_text(aggregate):
-                columns[aggregate] = f"s{texts}"
-                texts += 1
-            else:
-                columns[aggregate] = f"l{longs}"
-                longs += 1
-        return columns
+        return dict(zip(self.plan.aggregates, self._columns[len(self.plan.kept) :], strict=True))
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        """Columns of the kept values, then of the aggregates, numbered by type."""
+        numbers = {"l": count(), "s": count()}
+        types = ("s" if is_text(value) else "l" for value in (*self.plan.kept, *self.plan.aggregates))
+        return [f"{letter}{next(numbers[letter])}" for letter in types]
 
     @cached_property
     def wide(self) -> dict[Aggregate, str]:
         """A second column for each aggregate whose value may not fit into 64 bits."""
-        large = [each for each in self.plan.aggregates if _may_be_large(each)]
+        large = filter(_may_be_large, self.plan.aggregates)
         return {aggregate: f"w{number}" for number, aggregate in enumerate(large)}
 
     @property
@@ -96,24 +86,27 @@ def _may_be_large(aggregate: Aggregate) -> bool:
 
 
 def is_text(expression: Expression) -> bool:
-    """Whether a partial keeps it as text; periods are kept as numbers."""
+    """Whether a partial keeps this value as text; periods are kept as numbers."""
     value = expression.argument if isinstance(expression, Aggregate) else expression
     return expression.kind is Kind.TEXT and not isinstance(value, Call)
 
 
 def partial_of(plan: PartialPlan, parameters: Parameters, is_wide: bool = False) -> Stage:
-    """Rows of the fact → the partial; for each run and shard where rows name them."""
+    """Rows of the fact → the partial, by run and shard if these are columns of the rows."""
     compiler = _compiler(plan.conditions, parameters, is_wide)
     layout = PartialLayout(plan)
 
     def partial(rows: DataFrame) -> DataFrame:
         passed = rows.transform(filtered(plan.conditions, parameters, is_wide))
-        kept = [f.expr(compiler.keep(each)).alias(name) for each, name in layout.kept.items()]
+        kept = [f.expr(compiler.keep(value)).alias(name) for value, name in layout.kept.items()]
         origin = origin_of(rows)
         if plan.lists_rows:
             return passed.select(*origin, *kept)
-        measured = [f.expr(_aggregate(each, compiler)).alias(name) for each, name in _stored(layout, is_wide)]
-        return passed.groupBy(*origin, *kept).agg(*measured)
+        aggregates = [
+            f.expr(_aggregate(aggregate, compiler)).alias(name)
+            for aggregate, name in _stored(layout, is_wide)
+        ]
+        return passed.groupBy(*origin, *kept).agg(*aggregates)
 
     return partial
 
@@ -124,9 +117,11 @@ def counts_of(conditions: Sequence[Conditions], parameters: Parameters) -> Stage
     def counts(rows: DataFrame) -> DataFrame:
         shared = frozenset.intersection(*conditions)
         counted = []
-        for position, wanted in enumerate(conditions):
-            compiler = _compiler(wanted, parameters)
-            rest = " AND ".join(_condition(each, parameters, compiler) for each in _ordered(wanted - shared))
+        for position, together in enumerate(conditions):
+            compiler = _compiler(together, parameters)
+            rest = " AND ".join(
+                _condition(condition, parameters, compiler) for condition in _ordered(together - shared)
+            )
             counted.append(f.expr(f"count_if({rest or 'TRUE'})").alias(f"l{position}"))
         return rows.transform(filtered(shared, parameters)).groupBy(*origin_of(rows)).agg(*counted)
 
@@ -146,7 +141,7 @@ def filtered(conditions: Conditions, parameters: Parameters, is_wide: bool = Fal
 
 
 def origin_of(rows: DataFrame) -> list[str]:
-    """The columns that say where rows come from, if they differ in that."""
+    """The columns with the run and the shard of the rows, if there are any."""
     return [name for name in rows.columns if name in (RUN, SHARD)]
 
 
@@ -163,7 +158,7 @@ def merged(plan: PartialPlan) -> Stage:
 
 
 def merges(layout: PartialLayout) -> list[Column]:
-    """How each aggregate is merged, under the names of the columns that it has in the merged partial."""
+    """The merged aggregates, named as in the merged partial."""
     columns = []
     for aggregate, name in layout.aggregates.items():
         if aggregate in layout.wide:
@@ -178,8 +173,8 @@ def merges(layout: PartialLayout) -> list[Column]:
 
 def _stored(layout: PartialLayout, is_wide: bool) -> list[tuple[Aggregate, str]]:
     return [
-        (each, layout.wide[each] if is_wide and each in layout.wide else name)
-        for each, name in layout.aggregates.items()
+        (aggregate, layout.wide[aggregate] if is_wide and aggregate in layout.wide else name)
+        for aggregate, name in layout.aggregates.items()
     ]
 
 
@@ -221,6 +216,7 @@ def _column_name(column: ColumnRef | Aggregate) -> str:
 
 
 def _ordered(conditions: Conditions) -> list[Condition]:
-    """Named filters first, as rows pass them. The rest always in the same order."""
+    """Named filters first, in the order of the stages; then the others, always in the same order."""
     named = [name for name in FILTERS if name in conditions]
-    return [*named, *sorted((each for each in conditions if not isinstance(each, str)), key=str)]
+    others = [condition for condition in conditions if not isinstance(condition, str)]
+    return [*named, *sorted(others, key=str)]

@@ -1,4 +1,4 @@
-"""One gateway that most tests share, others as a test wants them, and services for those that need them."""
+"""Fixtures: one shared gateway, gateways with limits of a test, and gateways in processes of their own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def client(shared: Served) -> GatewayClient:
-    """Of the gateway that tests share; each opens a run of its own."""
+    """A client of the shared gateway; each test opens its own run."""
     return shared.client
 
 
@@ -31,7 +31,7 @@ def run(client: GatewayClient) -> str:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """A gateway of the test's own, with limits as it says."""
+    """Start a gateway for this test, with the given limits."""
     with ExitStack() as stack:
 
         def serve_with(**limits: Any) -> Served:
@@ -42,7 +42,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
-    """Starts a gateway in a process of its own; `connect()` waits for it."""
+    """Start a gateway in its own process; `connect()` waits for it."""
     started: list[GatewayProcess] = []
 
     def starting(name: str = "gateway-1", home: Path | None = None, **environment: str) -> GatewayProcess:

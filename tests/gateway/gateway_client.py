@@ -1,4 +1,4 @@
-"""How the tests speak to a gateway: plain HTTP, rows to send, raw sockets for bad manners."""
+"""A client for the tests: plain HTTP, rows to send, raw sockets for malformed and slow requests."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 def rows_of(table: str, count: int = 10, first: int = 1) -> pa.Table:
-    """Sound rows, the same for the same arguments."""
+    """Return valid rows, the same for the same arguments."""
     numbers = range(first, first + count)
     cells: dict[Kind, Callable[[int], Any]] = {
         Kind.TEXT: lambda n: f"text-{n}",
@@ -63,8 +63,8 @@ class GatewayClient:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.http = httpx.Client(base_url=url, headers=headers, timeout=60, verify=verify, trust_env=False)
 
-    def open_run(self, **wanted: Any) -> str:
-        response = self.http.post("/api/v1/runs", json=wanted)
+    def open_run(self, **request: Any) -> str:
+        response = self.http.post("/api/v1/runs", json=request)
         assert response.status_code == 201, response.text
         run: str = response.json()["run"]
         return run
@@ -94,18 +94,18 @@ class GatewayClient:
         return self.http.post(f"/api/v1/runs/{run}/tables/{table}/end", json=figures)
 
     def seal(self, run: str) -> None:
-        """All five tables, empty."""
+        """Seal all five tables, empty."""
         for table in TABLES:
             assert self.end(run, table, 0, 0).status_code == 200
 
     def status(self, run: str) -> dict[str, Any]:
         response = self.http.get(f"/api/v1/runs/{run}")
         assert response.status_code == 200, response.text
-        found: dict[str, Any] = response.json()
-        return found
+        status_body: dict[str, Any] = response.json()
+        return status_body
 
     def durable(self, run: str, table: str = "users") -> dict[int, str]:
-        """The digest of each chunk."""
+        """Return the digests of the durable chunks by number."""
         chunks = self.http.get(f"/api/v1/runs/{run}/tables/{table}/chunks").json()["chunks"]
         return {chunk["number"]: chunk["digest"] for chunk in chunks}
 
@@ -114,9 +114,9 @@ class GatewayClient:
 
     def metric(self, name: str, **labels: str) -> float:
         spelled = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
-        wanted = f"{name}{{{spelled}}}" if spelled else name
+        sample = f"{name}{{{spelled}}}" if spelled else name
         for line in self.http.get("/metrics").text.splitlines():
-            if line.startswith(wanted + " "):
+            if line.startswith(sample + " "):
                 return float(line.split()[-1])
         return 0.0
 
@@ -147,7 +147,7 @@ class RawUpload:
         source: str = "127.0.0.1",
         path: str | None = None,
     ) -> None:
-        """From an address of this machine. With a path, it is POSTed there."""
+        """Connect from an address of this machine. With a path, POST there."""
         place = urlsplit(url)
         assert place.hostname and place.port
         self._socket = socket.create_connection((place.hostname, place.port), 20, (source, 0))
@@ -170,7 +170,7 @@ class RawUpload:
         return int(head.split()[1]), json.loads(body)
 
     def ended(self) -> bool:
-        """Waits until the gateway has closed the connection."""
+        """Wait until the gateway has closed the connection."""
         try:
             return self._socket.recv(65536) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""A gateway of its own in the foreground, for tests that kill it: `python gateway_process.py NAME`.
+"""A gateway in its own process, for tests that kill it: `python gateway_process.py NAME`.
 
 Settings come from the environment. The first line that it prints is its address.
 """

@@ -1,4 +1,4 @@
-"""Real gateways on free ports: in this process, or in one of their own that may be killed."""
+"""Real gateways on free ports: in this process, or in processes that tests may kill."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def served(
     registry_home: Path | None = None,
     **limits: Any,
 ) -> Iterator[Served]:
-    """With a registry elsewhere, it is a gateway on another machine."""
+    """Serve a gateway. With `registry_home` it is like a gateway on another machine."""
     section = GatewaySection(listen="127.0.0.1:0", **limits)
     settings = Settings(home=home, gateway=section, pipeline=PipelineSection(shards=shards), storage=storage)
     with closing(open_registry("sqlite", registry_home or home)) as registry, closing(MemoryBus()) as bus:
@@ -66,7 +66,7 @@ class GatewayProcess:
         self._home = home
 
     def connect(self, **options: Any) -> GatewayClient:
-        """Once it answers."""
+        """Return a client once the gateway answers."""
         assert self.popen.stdout is not None
         url = self.popen.stdout.readline().strip()
         assert url, self.log.read_text()

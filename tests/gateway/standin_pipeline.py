@@ -1,4 +1,4 @@
-"""A pipeline that only answers wishes for provisional answers, with files that say nothing or little."""
+"""A stand-in for a pipeline that only makes provisional answers, with dummy or small real files."""
 
 import json
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ SUMMARY = RunSummary(Parameters(), {}, {}, {}, seconds=1.0)
 
 @contextmanager
 def answering(gateway: Gateway, are_real: bool = False) -> Iterator[list[str]]:
-    """Gives the runs whose answers were asked for, each as often as it was. Real ones can be read."""
-    asked: list[str] = []
+    """Answer requests inside the block. Gives the requested runs, one entry per request."""
+    requested: list[str] = []
 
     def provide(message: Message) -> None:
         assert isinstance(message, ProvisionalWanted)
-        asked.append(message.run)
-        attempt = f"attempt{len(asked)}"
+        requested.append(message.run)
+        attempt = f"attempt{len(requested)}"
         folder = gateway.home.provisional(message.run, attempt)
         folder.mkdir(parents=True)
         account = gateway.registry.run_account(message.run)
@@ -34,14 +34,14 @@ def answering(gateway: Gateway, are_real: bool = False) -> Iterator[list[str]]:
             for form in ("csv", "parquet"):
                 (folder / answer.file_name(form)).write_text(attempt)
             (folder / answer.file_name("json")).write_text(f'{head[:-1]}, "rows": [\n]}}\n')
-        said = replace(SUMMARY, coverage=coverage).to_dict()
-        (folder / SUMMARY_FILE).write_text(json.dumps(said | {"attempt": attempt}))
+        summary = replace(SUMMARY, coverage=coverage).to_dict()
+        (folder / SUMMARY_FILE).write_text(json.dumps(summary | {"attempt": attempt}))
         if are_real:
             small_answers().write(folder)
         gateway.registry.publish_provisional(message.run, attempt, asdict(coverage))
 
     subscription = gateway.bus.consume(PROVISIONAL_QUEUE, provide)
     try:
-        yield asked
+        yield requested
     finally:
         subscription.cancel()

@@ -1,4 +1,4 @@
-"""Bodies: Parquet and CSV of the same rows are the same chunk; what is unsound is refused, and why."""
+"""Bodies: Parquet and CSV of the same rows are the same chunk; unsound bodies are refused with a reason."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ from kopitiam.gateway import admission
 
 
 def csv_of(table: str, rows: pa.Table) -> str:
-    """As an export would spell it: money with decimals, times without a zone."""
+    """Return the rows as an export has them: money with decimals, times without a zone."""
     spelled = io.StringIO()
     writer = csv.writer(spelled)
     writer.writerow([*rows.column_names, "extra"])
@@ -52,7 +52,7 @@ def test_csv_and_parquet_of_the_same_rows_become_the_same_file(
     assert files[0] == files[1] == parquet_of(table)
 
 
-def test_bad_rows_are_set_aside_counted_and_can_be_read(client: GatewayClient, run: str) -> None:
+def test_bad_rows_are_rejected_counted_and_downloadable(client: GatewayClient, run: str) -> None:
     text = "user_id,birthdate\n1,1990-01-01\nx,1990-01-01\n3,1990-02-30\n4,\n5\n"
     response = client.put_csv(run, text)
     assert response.status_code == 201
@@ -69,12 +69,12 @@ def test_bad_rows_are_set_aside_counted_and_can_be_read(client: GatewayClient, r
     assert client.status(run)["rejected"] == 3
 
 
-def test_without_bad_rows_there_is_no_list_of_them(client: GatewayClient, run: str) -> None:
+def test_without_bad_rows_the_rejected_file_is_not_found(client: GatewayClient, run: str) -> None:
     client.put(run)
     assert client.http.get(f"/api/v1/runs/{run}/rejected.csv").status_code == 404
 
 
-def test_rows_that_the_client_set_aside_are_listed_with_the_others(client: GatewayClient, run: str) -> None:
+def test_rows_that_the_client_rejected_are_listed_with_the_others(client: GatewayClient, run: str) -> None:
     client.put_csv(run, "user_id,birthdate\nbad,\n")
     place = f"/api/v1/runs/{run}/tables/stores/rejected"
     header = "table,file,line,reason,row\n"
@@ -85,7 +85,7 @@ def test_rows_that_the_client_set_aside_are_listed_with_the_others(client: Gatew
     assert [(row["table"], row["row"]) for row in rows] == [("stores", "last"), ("users", "bad,")]
 
 
-def test_rows_set_aside_may_come_in_parts_and_the_last_set_counts(client: GatewayClient, run: str) -> None:
+def test_rejected_rows_may_come_in_parts_and_the_last_set_counts(client: GatewayClient, run: str) -> None:
     place = f"/api/v1/runs/{run}/tables/stores/rejected"
 
     def put(part: int, parts: int, row: str) -> int:
@@ -107,7 +107,7 @@ def test_rows_set_aside_may_come_in_parts_and_the_last_set_counts(client: Gatewa
     assert {put(2, 2, "none"), put(-1, 2, "none"), put(0, 10**9, "none")} == {422}
 
 
-def test_only_csv_of_a_sensible_size_is_taken_as_rows_set_aside(client: GatewayClient, run: str) -> None:
+def test_rejected_rows_must_be_csv_of_bounded_size(client: GatewayClient, run: str) -> None:
     place = f"/api/v1/runs/{run}/tables/stores/rejected"
     assert client.http.put(place, content=b"x", headers={"Content-Type": PARQUET}).status_code == 415
     large = client.http.put(place, content=b"x" * (9 << 20), headers={"Content-Type": CSV})
@@ -118,7 +118,7 @@ def test_only_csv_of_a_sensible_size_is_taken_as_rows_set_aside(client: GatewayC
 @pytest.mark.parametrize(
     "media_type", [None, "application/octet-stream", "text/plain", "application/json", ","]
 )
-def test_a_body_of_another_kind_is_refused(client: GatewayClient, run: str, media_type) -> None:
+def test_a_body_of_another_media_type_is_refused(client: GatewayClient, run: str, media_type) -> None:
     response = client.put(run, media_type=media_type)
     assert (response.status_code, response.json()["error"]) == (415, "media_type")
     assert PARQUET in response.json()["message"]
@@ -222,7 +222,7 @@ def test_text_that_is_not_utf8_is_refused(client: GatewayClient, run: str) -> No
     assert "UTF" in response.json()["message"]
 
 
-def test_values_at_the_edge_are_taken(client: GatewayClient, run: str) -> None:
+def test_values_at_the_bounds_are_accepted(client: GatewayClient, run: str) -> None:
     users = changed(rows_of("users"), "birthdate", [date.min, date.max, None, *[date(2000, 1, 1)] * 7])
     users = changed(users, "user_id", [0, 10**17 - 1, *range(8)])
     assert client.put(run, 0, parquet_file(users)).status_code == 201
@@ -247,7 +247,7 @@ def test_a_chunk_may_be_empty_or_have_its_columns_in_any_order(client: GatewayCl
         ("user_id,birthdate\n1,\xff\n", "UTF-8"),
     ],
 )
-def test_csv_without_structure_is_refused_without_naming_our_files(
+def test_csv_without_structure_is_refused_without_naming_files_of_the_gateway(
     client, run, text: str, reason: str
 ) -> None:
     response = client.put(run, 0, text.encode("latin-1"), media_type=CSV)
@@ -279,7 +279,7 @@ def test_more_rows_than_allowed_are_refused(serve) -> None:
     assert client.put(run, 2, (header + "1,\nbad,\n" * 50).encode(), media_type=CSV).status_code == 201
 
 
-def test_more_bytes_than_allowed_are_refused_said_or_unsaid(serve) -> None:
+def test_more_bytes_than_allowed_are_refused_with_and_without_a_content_length(serve) -> None:
     client = serve(max_chunk_bytes=10_000).client
     run = client.open_run()
     honest = client.put(run, 0, b"x" * 10_001)
@@ -290,7 +290,7 @@ def test_more_bytes_than_allowed_are_refused_said_or_unsaid(serve) -> None:
     assert client.incoming() == []
 
 
-def test_a_body_that_pauses_too_long_is_given_up(serve) -> None:
+def test_a_body_that_pauses_too_long_gets_408(serve) -> None:
     client = serve(idle_seconds=0.3).client
     run = client.open_run()
     upload = RawUpload(client.url, run, size=1000)
@@ -302,7 +302,7 @@ def test_a_body_that_pauses_too_long_is_given_up(serve) -> None:
     assert client.put(run).status_code == 201
 
 
-def test_a_body_that_breaks_off_leaves_nothing(client: GatewayClient, run: str) -> None:
+def test_a_body_that_breaks_off_leaves_no_file(client: GatewayClient, run: str) -> None:
     body = parquet_of("users", 5000)
     upload = RawUpload(client.url, run, size=len(body))
     upload.send(body[:-1])
@@ -313,7 +313,7 @@ def test_a_body_that_breaks_off_leaves_nothing(client: GatewayClient, run: str) 
     assert client.put(run, 0, body).status_code == 201
 
 
-def test_more_bodies_than_allowed_at_once_are_told_to_come_back(serve, monkeypatch) -> None:
+def test_more_bodies_than_allowed_at_once_get_429(serve, monkeypatch) -> None:
     monkeypatch.setattr(admission, "_PLACE_SECONDS", 0.1)
     client = serve(max_bodies=4, min_bytes_per_second=0).client  # of one owner two
     run = client.open_run()
@@ -328,7 +328,7 @@ def test_more_bodies_than_allowed_at_once_are_told_to_come_back(serve, monkeypat
     assert client.put(run, 5).status_code == 201
 
 
-def test_every_refusal_is_json_with_a_word_and_a_sentence(client: GatewayClient, run: str) -> None:
+def test_every_refusal_is_json_with_a_code_and_a_message(client: GatewayClient, run: str) -> None:
     for response in (client.put(run, 0, b"x"), client.put(run, -1), client.put(run, media_type="x")):
         problem = json.loads(response.content)
         assert problem["error"].isidentifier()

@@ -1,4 +1,4 @@
-"""The index of answers, charts as images, the workbook: of any question of a run, and of no other."""
+"""The index of answers, charts as images, and the workbook, for all questions of a run and no others."""
 
 import json
 import os
@@ -64,27 +64,27 @@ def answered(shared: Served) -> str:
 
 @pytest.fixture(scope="module")
 def own_run(shared: Served) -> str:
-    """Own questions; one of them has no chart."""
+    """A run with its own questions, one of which has no chart."""
     definitions = [json.loads(question(text).definition) for text in (OWN, LISTED)]
     response = shared.client.http.post("/api/v1/runs", json={"questions": {"definitions": definitions}})
     assert response.status_code == 201, response.text
     run: str = response.json()["run"]
-    asked = QuestionSet.from_dict(response.json()["questions"])
+    questions = QuestionSet.from_dict(response.json()["questions"])
     revenue = [(hour, Decimal(100 * hour)) for hour in range(8, 12)]
-    publish(shared, run, MadeAnswers({"sales_by_hour": revenue, "voucher_rows": [("a", 7)]}, asked))
+    publish(shared, run, MadeAnswers({"sales_by_hour": revenue, "voucher_rows": [("a", 7)]}, questions))
     return run
 
 
-@pytest.mark.parametrize("asked", [{"definitions": [{"x": 1}]}, {"ask": ["nothing"]}, {"ask": []}])
-def test_a_run_with_invalid_questions_is_refused_with_the_reason(client, asked: dict[str, Any]) -> None:
-    refused = client.http.post("/api/v1/runs", json={"questions": asked})
+@pytest.mark.parametrize("questions", [{"definitions": [{"x": 1}]}, {"ask": ["nothing"]}, {"ask": []}])
+def test_a_run_with_invalid_questions_is_refused_with_the_reason(client, questions: dict[str, Any]) -> None:
+    refused = client.http.post("/api/v1/runs", json={"questions": questions})
     assert (refused.status_code, refused.json()["error"]) == (422, "invalid")
     assert len(refused.json()["message"]) > 20
 
 
-def test_the_index_tells_what_each_answer_is_and_what_its_chart_shows(client, answered: str) -> None:
+def test_the_index_describes_each_answer_and_its_chart(client, answered: str) -> None:
     index = get(client, answered).json()
-    assert [each["name"] for each in index["answers"]] == ["1", "2_1", "2_2", "3", "4"]
+    assert [answer["name"] for answer in index["answers"]] == ["1", "2_1", "2_2", "3", "4"]
     assert (index["provisional"], index["attempt"]) == (False, "a1")
     assert index["summary"] == summary_of(small_answers()).to_dict()
     third = index["answers"][3]
@@ -115,7 +115,7 @@ def test_the_index_tells_what_each_answer_is_and_what_its_chart_shows(client, an
 
 def test_own_questions_are_served_as_those_of_the_catalog(client, own_run: str) -> None:
     index = get(client, own_run).json()
-    assert [(each["name"], each["file"]) for each in index["answers"]] == [
+    assert [(answer["name"], answer["file"]) for answer in index["answers"]] == [
         ("sales_by_hour", "results_sales_by_hour"),
         ("voucher_rows", "results_voucher_rows"),
     ]
@@ -129,7 +129,7 @@ def test_own_questions_are_served_as_those_of_the_catalog(client, own_run: str) 
     assert "Sales by hour" in get(client, own_run, "/report.html").text
 
 
-def test_an_answer_without_a_chart_says_so(client, own_run: str) -> None:
+def test_an_answer_without_a_chart_is_404_with_the_reason(client, own_run: str) -> None:
     refused = get(client, own_run, "/voucher_rows.svg")
     assert (refused.status_code, refused.json()["error"]) == (404, "no_chart")
     assert "voucher_rows has no chart" in refused.json()["message"]
@@ -137,7 +137,7 @@ def test_an_answer_without_a_chart_says_so(client, own_run: str) -> None:
 
 @pytest.mark.parametrize("name", ["3", "nothing", "sales_by_hours", "..", "%2e%2e%2fsummary", "1%00"])
 @pytest.mark.parametrize("place", ["{}.csv", "{}.svg", "{}/rows"])
-def test_a_name_that_the_run_does_not_ask_is_told_which_there_are(client, own_run: str, name, place) -> None:
+def test_an_unknown_question_is_not_found(client, own_run: str, name, place) -> None:
     refused = get(client, own_run, f"/{place.format(name)}")
     assert refused.status_code == 404
     if refused.json().get("questions"):
@@ -145,7 +145,7 @@ def test_a_name_that_the_run_does_not_ask_is_told_which_there_are(client, own_ru
         assert "this run answers sales_by_hour, voucher_rows" in refused.json()["message"]
 
 
-def test_names_of_the_run_are_told_with_the_refusal(client, own_run: str) -> None:
+def test_the_refusal_lists_the_questions_of_the_run(client, own_run: str) -> None:
     assert get(client, own_run, "/4.csv").json()["questions"] == ["sales_by_hour", "voucher_rows"]
 
 
@@ -168,7 +168,7 @@ def test_charts_come_as_images(client, answered: str, form: str, media_type: str
     assert get(client, answered, f"/2_1.{form}").content == response.content
 
 
-def test_a_chart_is_compressed_for_those_who_can_unpack_it(client, answered: str) -> None:
+def test_a_chart_is_compressed_if_the_client_accepts_gzip(client, answered: str) -> None:
     address = f"/api/v1/runs/{answered}/results/3.svg"
     packed = client.http.get(address, headers={"Accept-Encoding": "gzip"})
     plain = client.http.get(address, headers={"Accept-Encoding": "identity"})
@@ -178,7 +178,7 @@ def test_a_chart_is_compressed_for_those_who_can_unpack_it(client, answered: str
     assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 3
 
 
-def test_a_chart_that_is_opened_by_itself_may_do_nothing(shared, client, run: str) -> None:
+def test_a_chart_comes_with_a_policy_that_forbids_scripts(shared, client, run: str) -> None:
     publish(shared, run, small_answers(store="<script>alert(1)</script>"))
     response = get(client, run, "/3.svg")
     policy = response.headers["content-security-policy"]
@@ -193,7 +193,7 @@ def test_the_chart_of_the_report_is_the_chart_itself(client, answered: str) -> N
     assert picture in get(client, answered, "/report.html").text
 
 
-def test_charts_of_answers_that_are_gone_are_gone(shared, client, run: str) -> None:
+def test_charts_of_removed_answers_are_not_found(shared, client, run: str) -> None:
     publish(shared, run, small_answers())
     assert get(client, run, "/3.svg").status_code == 200
     for file in client.home.attempt(run, "a1").iterdir():

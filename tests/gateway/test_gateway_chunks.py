@@ -1,4 +1,4 @@
-"""Chunks and END over HTTP: stored once, told apart, counted to the row."""
+"""Chunks and END over HTTP: a chunk is stored once, conflicts are refused, rows are counted."""
 
 import hashlib
 
@@ -21,7 +21,7 @@ def test_a_stored_chunk_is_on_disk_as_it_was_sent(client: GatewayClient, run: st
     assert client.incoming() == []
 
 
-def test_the_same_chunk_again_is_fine(client: GatewayClient, run: str) -> None:
+def test_the_same_chunk_again_gets_200(client: GatewayClient, run: str) -> None:
     first = client.put(run)
     again = client.put(run)
     assert (first.status_code, again.status_code) == (201, 200)
@@ -38,7 +38,7 @@ def test_other_bytes_under_the_same_number_are_refused(client: GatewayClient, ru
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_table_takes_its_rows(client: GatewayClient, run: str, table: str) -> None:
+def test_every_table_accepts_its_rows(client: GatewayClient, run: str, table: str) -> None:
     assert client.put(run, 3, table=table).status_code == 201
     assert pq.read_table(client.file(run, 3, table), partitioning=None).equals(rows_of(table))
 
@@ -51,7 +51,7 @@ def test_chunks_are_spread_over_the_shards_of_the_run(serve) -> None:
         assert client.file(run, number, shard=number % 3).is_file()
 
 
-def test_what_is_durable_can_be_asked_for_to_resume(client: GatewayClient, run: str) -> None:
+def test_durable_chunks_are_listed_for_resume(client: GatewayClient, run: str) -> None:
     for number in (4, 0, 2):
         client.put(run, number, parquet_of("users", number + 1))
     listed = client.http.get(f"/api/v1/runs/{run}/tables/users/chunks").json()
@@ -73,7 +73,9 @@ def test_an_end_that_comes_too_early_names_what_is_missing(client: GatewayClient
     assert not client.status(run)["tables"]["users"]["sealed"]
 
 
-def test_of_very_many_missing_chunks_only_the_first_are_spelled_out(client: GatewayClient, run: str) -> None:
+def test_of_very_many_missing_chunks_only_the_first_are_listed_by_number(
+    client: GatewayClient, run: str
+) -> None:
     problem = client.end(run, chunks=9_999_999, rows=1).json()
     assert problem["missing"] == [[0, 9_999_998]]
     assert problem["missing_numbers"] == list(range(1000))
@@ -117,12 +119,14 @@ def test_an_end_may_be_repeated_but_not_changed(client: GatewayClient, run: str)
         {"chunks": 1.5, "rows": 1},
     ],
 )
-def test_an_end_that_makes_no_sense_is_refused(client: GatewayClient, run: str, figures) -> None:
+def test_an_invalid_end_is_refused(client: GatewayClient, run: str, figures) -> None:
     response = client.http.post(f"/api/v1/runs/{run}/tables/users/end", json=figures)
     assert (response.status_code, response.json()["error"]) == (422, "invalid")
 
 
-def test_a_sealed_table_takes_no_new_chunk_but_knows_its_own(client: GatewayClient, run: str) -> None:
+def test_a_sealed_table_refuses_new_chunks_and_acknowledges_its_own_again(
+    client: GatewayClient, run: str
+) -> None:
     client.put(run)
     client.end(run)
     late = client.put(run, 1)
@@ -131,7 +135,7 @@ def test_a_sealed_table_takes_no_new_chunk_but_knows_its_own(client: GatewayClie
     assert client.put(run, 0).status_code == 200
 
 
-def test_a_late_chunk_leaves_no_bad_rows_behind(client: GatewayClient, run: str) -> None:
+def test_a_chunk_after_the_seal_leaves_no_rejected_rows(client: GatewayClient, run: str) -> None:
     client.end(run, chunks=0, rows=0)
     assert client.put_csv(run, "user_id,birthdate\nbad,\n").status_code == 409
     assert client.files_of(run) == []
@@ -152,7 +156,7 @@ def test_a_run_is_sealed_with_its_last_table(client: GatewayClient, run: str) ->
     assert client.end(run, "users", 0, 0).json()["state"] == "sealed"
 
 
-def test_a_run_that_is_being_answered_takes_nothing(shared, run: str) -> None:
+def test_a_run_in_its_final_step_accepts_nothing(shared, run: str) -> None:
     shared.client.seal(run)
     shared.gateway.registry.move(run, RunState.FINAL)
     assert shared.client.put(run).status_code == 410

@@ -1,4 +1,4 @@
-"""Many at once: a chunk is stored once, whoever comes first wins, and file and registry agree."""
+"""Concurrent requests: a chunk is stored once, the first body wins, and file and registry agree."""
 
 import hashlib
 from collections import Counter
@@ -69,7 +69,7 @@ def test_of_ten_bodies_under_one_number_one_wins(shared, run: str, kind: str) ->
     assert client.incoming() == []
 
 
-def test_chunks_and_ends_from_many_sides_add_up(client: GatewayClient, run: str) -> None:
+def test_chunks_and_ends_of_many_clients_add_up(client: GatewayClient, run: str) -> None:
     answers = at_once(lambda n: client.put(run, n))
     assert statuses(answers) == {201: MANY}
     ends = at_once(lambda _: client.end(run, chunks=MANY, rows=10 * MANY))
@@ -78,7 +78,7 @@ def test_chunks_and_ends_from_many_sides_add_up(client: GatewayClient, run: str)
     assert (table["chunks"], table["rows"], table["sealed"]) == (MANY, 10 * MANY, True)
 
 
-def test_chunks_that_meet_the_end_of_their_run_are_told_so(client: GatewayClient) -> None:
+def test_chunks_during_force_end_are_stored_or_get_410(client: GatewayClient) -> None:
     body = parquet_of("users", 2000)
     for _ in range(5):
         run = client.open_run()
@@ -88,7 +88,7 @@ def test_chunks_that_meet_the_end_of_their_run_are_told_so(client: GatewayClient
         assert client.files_of(run) == []
 
 
-def test_rows_set_aside_may_be_sent_from_many_sides(client: GatewayClient, run: str) -> None:
+def test_many_clients_may_upload_rejected_rows_at_once(client: GatewayClient, run: str) -> None:
     place = f"/api/v1/runs/{run}/tables/users/rejected"
     headers = {"Content-Type": CSV}
     answers = at_once(lambda n: client.http.put(place, content=f"table\n{n}\n".encode(), headers=headers))

@@ -1,4 +1,4 @@
-"""Killed at every point of a chunk's way: what was acknowledged is there, what was not can be sent again."""
+"""Kills at every crash point of an upload: acknowledged chunks stay, others can be sent again."""
 
 import contextlib
 import hashlib
@@ -66,8 +66,8 @@ def test_bad_rows_survive_a_kill_between_their_file_and_the_registry(start, serv
     assert client.http.get(f"/api/v1/runs/{run}/rejected.csv").text.count("bad,") == 1
 
 
-def test_a_body_that_no_registry_knows_makes_way_for_another_one(start, serve) -> None:
-    """It was durable when the gateway was killed, and nobody was told of it."""
+def test_an_unregistered_body_is_replaced_by_another_one(start, serve) -> None:
+    """The gateway was killed when the body was durable but not registered."""
     lost, sent = b"user_id,birthdate\n1,\nbad,\n", b"user_id,birthdate\n2,\n3,\n4,\nworse,\n"
     doomed = start(KOPI_CRASH_AT="chunk.durable")
     before = doomed.connect()
@@ -78,7 +78,7 @@ def test_a_body_that_no_registry_knows_makes_way_for_another_one(start, serve) -
 
     served = serve()
     client = served.client
-    orphans = client.files_of(run)  # its rows, and its bad rows
+    orphans = client.files_of(run)  # its rows and its rejected rows
     assert [client.put(run, 0, sent, media_type=CSV).status_code for _ in range(2)] == [201, 200]
     assert len(orphans) == 2 and not set(orphans) & set(client.files_of(run))
     assert client.put(run, 0, lost, media_type=CSV).status_code == 409
@@ -95,9 +95,7 @@ def test_a_body_that_no_registry_knows_makes_way_for_another_one(start, serve) -
     assert client.end(run, chunks=1, rows=3).status_code == 200
 
 
-def test_an_orphan_that_outlives_the_kill_after_the_registration_of_another_body_goes_with_the_next_call(
-    start, serve
-) -> None:
+def test_an_orphan_left_by_a_kill_after_registration_is_removed_by_the_next_upload(start, serve) -> None:
     """The kill comes between the commit of the registry and the removal."""
     doomed = start(KOPI_CRASH_AT="chunk.durable")
     run = doomed.connect().open_run()
@@ -112,12 +110,12 @@ def test_an_orphan_that_outlives_the_kill_after_the_registration_of_another_body
     client = serve().client
     assert len(client.files_of(run)) == 2
     assert client.put(run, 0, BODIES[1]).status_code == 200
-    (left,) = client.files_of(run)
-    assert left.read_bytes() == BODIES[1]
+    (remaining,) = client.files_of(run)
+    assert remaining.read_bytes() == BODIES[1]
 
 
-def test_an_orphan_beside_the_registered_body_goes_when_it_is_sent_again(start, serve) -> None:
-    """It found another body under its number, and was killed; then that one was registered."""
+def test_an_orphan_beside_the_registered_body_is_removed_when_it_is_sent_again(start, serve) -> None:
+    """The gateway was killed after storing it beside another body, which was registered later."""
     client = serve().client
     run = client.open_run()
     landed = client.file(run, 0)
@@ -134,7 +132,7 @@ def test_an_orphan_beside_the_registered_body_goes_when_it_is_sent_again(start, 
     assert landed.read_bytes() == BODIES[0]
 
 
-def test_of_many_that_race_for_the_number_of_a_lost_body_one_wins(start, serve) -> None:
+def test_one_of_many_bodies_wins_the_number_of_an_orphan(start, serve) -> None:
     doomed = start(KOPI_CRASH_AT="chunk.durable")
     before = doomed.connect()
     run = before.open_run()
@@ -157,7 +155,7 @@ def test_of_many_that_race_for_the_number_of_a_lost_body_one_wins(start, serve) 
 
 
 @pytest.mark.parametrize("point", END_POINTS)
-def test_a_gateway_killed_around_the_seal_of_a_table_takes_its_end_again(start, serve, point: str) -> None:
+def test_a_gateway_killed_around_the_seal_of_a_table_accepts_its_end_again(start, serve, point: str) -> None:
     doomed = start(KOPI_CRASH_AT=point)
     before = doomed.connect()
     run = before.open_run()

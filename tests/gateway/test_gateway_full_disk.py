@@ -1,4 +1,4 @@
-"""A disk without room: clients are told to come back, and are served when there is room again."""
+"""A full disk: clients get 503, and are served when there is room again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_full_disk_is_told_and_the_gateway_goes_on_when_there_is_room(small_disk: Path) -> None:
+def test_a_full_disk_gets_503_and_the_gateway_recovers_when_there_is_room(small_disk: Path) -> None:
     body = parquet_of("users", 5_000)
     with served(small_disk / "home") as one:
         client = one.client

@@ -1,4 +1,4 @@
-"""Health, figures, nodes, and the run as it happens."""
+"""Health, metrics, nodes, and events of a run."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ from kopitiam.registry import Fence, open_registry
 from waiting import PATIENCE_SECONDS
 
 
-def test_a_healthy_gateway_says_so(client: GatewayClient) -> None:
+def test_a_healthy_gateway_is_ready(client: GatewayClient) -> None:
     assert client.http.get("/healthz").text == "ok\n"
     assert client.http.get("/readyz").text == "ready\n"
     assert client.incoming() == []
@@ -68,7 +68,7 @@ def test_a_gateway_is_not_ready_while_its_postgresql_is_away(start, postgresql, 
     assert client.put(run).status_code == 201
 
 
-def test_a_gateway_that_cannot_write_is_not_ready_and_tells_clients_to_come_back(serve) -> None:
+def test_a_gateway_that_cannot_write_is_not_ready_and_answers_503(serve) -> None:
     served = serve()
     client, folder = served.client, served.gateway.incoming
     run = client.open_run()
@@ -99,7 +99,7 @@ def test_many_probes_at_once_are_all_answered_and_write_nothing_to_the_registry(
     assert writes() == before
 
 
-def test_a_check_that_hangs_takes_one_thread_however_many_ask(serve, monkeypatch) -> None:
+def test_a_check_that_hangs_blocks_one_thread_for_any_number_of_probes(serve, monkeypatch) -> None:
     monkeypatch.setattr(observability, "_TIMEOUT_SECONDS", 0.3)
     served = serve()
     client, hanging, checks = served.client, threading.Event(), []
@@ -119,14 +119,14 @@ def test_a_check_that_hangs_takes_one_thread_however_many_ask(serve, monkeypatch
         hanging.set()
 
 
-def test_strangers_are_not_told_why_a_gateway_is_not_ready(serve) -> None:
+def test_without_a_token_readyz_gives_no_reason(serve) -> None:
     served = serve(tokens={"anna": "a-secret"})
     client = served.client
 
-    def look() -> None:
+    def check() -> None:
         raise Unavailable("registry: 10.0.0.5 does not answer")
 
-    served.gateway.readiness = Readiness([look])
+    served.gateway.readiness = Readiness([check])
     for header, message in (
         (None, "not ready"),
         ("Bearer wrong", "not ready"),
@@ -136,7 +136,7 @@ def test_strangers_are_not_told_why_a_gateway_is_not_ready(serve) -> None:
         assert (response.status_code, response.json()["message"]) == (503, message)
 
 
-def test_a_landing_that_cannot_be_written_is_trouble_of_ours_not_of_the_body(serve) -> None:
+def test_a_landing_that_cannot_be_written_gets_503(serve) -> None:
     client = serve().client
     run = client.open_run()
     client.home.landing.write_text("in the way")
@@ -146,7 +146,7 @@ def test_a_landing_that_cannot_be_written_is_trouble_of_ours_not_of_the_body(ser
     assert client.put(run).status_code == 201
 
 
-def test_the_figures_move_with_the_work(serve) -> None:
+def test_metrics_count_chunks_rows_and_bodies(serve) -> None:
     client = serve().client
     run, other = client.open_run(), client.open_run()
     assert client.metric("kopitiam_open_runs") == 2
@@ -170,7 +170,7 @@ def test_the_figures_move_with_the_work(serve) -> None:
     assert client.metric("kopitiam_bodies_under_way") == 0
 
 
-def test_nodes_are_listed_as_they_are_known(shared) -> None:
+def test_nodes_are_listed_as_registered(shared) -> None:
     assert shared.client.http.get("/api/v1/nodes").json() == []
     known = NodeRecord("gateway-1", "gateway", 1, "http://x", "alive", since=1.5, epoch=7)
     shared.gateway.registry.report_node(known)
@@ -208,7 +208,7 @@ def test_events_of_a_run_that_is_over_are_its_last_status(client: GatewayClient,
         assert [event["state"] for event in statuses(response)] == ["ended"]
 
 
-def test_events_end_when_the_run_is_forgotten(shared, run: str) -> None:
+def test_events_end_when_the_run_is_removed(shared, run: str) -> None:
     client, registry = shared.client, shared.gateway.registry
     seen: list[str] = []
 
@@ -226,13 +226,13 @@ def test_events_end_when_the_run_is_forgotten(shared, run: str) -> None:
     assert seen in (["open"], ["open", "failed"])
 
 
-def test_small_answers_are_not_held_back_by_nagle(shared: Served) -> None:
-    """asyncio turns it off only for sockets that say they are TCP; with it on, every call took 40 ms more."""
+def test_small_responses_are_not_delayed_by_nagle(shared: Served) -> None:
+    """asyncio turns Nagle off only for sockets with IPPROTO_TCP; otherwise every call takes 40 ms more."""
     with closing(listen(shared.gateway.settings.gateway)) as bound:
         assert bound.proto == socket.IPPROTO_TCP
 
 
-def test_a_gateway_is_not_ready_while_the_work_beside_it_is_in_trouble(serve) -> None:
+def test_a_gateway_is_not_ready_while_its_embedded_pipeline_fails(serve) -> None:
     served = serve()
     health = served.gateway.health
     health.trouble = "Spark's process died; Spark is being started again"
@@ -243,12 +243,12 @@ def test_a_gateway_is_not_ready_while_the_work_beside_it_is_in_trouble(serve) ->
     assert served.client.http.get("/readyz").status_code == 200
 
 
-def test_a_gateway_whose_loop_stands_still_answers_its_pulse_no_more(tmp_path) -> None:
-    stands, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
-    asked = []
+def test_a_blocked_event_loop_fails_the_pulse(tmp_path) -> None:
+    is_blocked, released, ended = threading.Event(), threading.Event(), threading.Event()
+    probes = []
 
-    def take(ask):
-        asked.append(ask)
+    def keep_probe(probe):
+        probes.append(probe)
         return nullcontext()
 
     settings = Settings(home=tmp_path, gateway=GatewaySection(listen="127.0.0.1:0"))
@@ -258,24 +258,24 @@ def test_a_gateway_whose_loop_stands_still_answers_its_pulse_no_more(tmp_path) -
         ThreadPoolExecutor(1) as threads,
     ):
         gateway = open_gateway(Fence("gateway-1", 1, "life"), settings, registry, bus)
-        with serving(gateway, on_ended=ended.set, pulse=take):
-            (ask,) = asked
-            ask()
-            server = ask.args[0]
+        with serving(gateway, on_ended=ended.set, pulse=keep_probe):
+            (probe,) = probes
+            probe()
+            server = probe.args[0]
 
             def stand_still() -> None:
-                stands.set()
-                goes_on.wait(20)
+                is_blocked.set()
+                released.wait(20)
 
             server.loop.call_soon_threadsafe(stand_still)
-            assert stands.wait(20)
-            answer = threads.submit(ask)
+            assert is_blocked.wait(20)
+            answer = threads.submit(probe)
             assert not wait([answer], timeout=0.3).done
-            goes_on.set()
+            released.set()
             answer.result(20)
             assert not ended.is_set()
             server.should_exit = True  # as if it had failed
             assert ended.wait(20)
             with pytest.raises(RunFailed):
-                ask()
+                probe()
         close_gateway(gateway)

@@ -1,4 +1,4 @@
-"""Bodies that mean harm: corrupt, unfolding to gigabytes, endless. The gateway lives, within bounds."""
+"""Hostile bodies: corrupt, unfolding to gigabytes, endless. The gateway survives within its limits."""
 
 import base64
 import itertools
@@ -28,26 +28,26 @@ LARGE_ROWS, MANY = 500_000, 24  # rows of a large body, and how many of them
 
 
 def peak_memory(process: psutil.Process) -> dict[int, float]:
-    """The most memory that the process and each of its children has ever held (VmHWM), in MB."""
+    """Return the peak memory (VmHWM) of the process and each of its children, in MB."""
     peaks = {}
-    for each in (process, *process.children(recursive=True)):
+    for member in (process, *process.children(recursive=True)):
         with suppress(
             OSError, ValueError, IndexError, psutil.NoSuchProcess
         ):  # one that has ended has no peak
-            status = Path(f"/proc/{each.pid}/status").read_text()
-            peaks[each.pid] = int(status.partition("VmHWM:")[2].split()[0]) / 1e3
+            status = Path(f"/proc/{member.pid}/status").read_text()
+            peaks[member.pid] = int(status.partition("VmHWM:")[2].split()[0]) / 1e3
     return peaks
 
 
 @contextmanager
 def memory_watched(process: psutil.Process) -> Iterator[Callable[[], dict[int, float]]]:
-    """Yields the peaks of the process and of all children that it has had so far."""
+    """Give the memory peaks of the process and of all children it has had so far."""
     peaks: dict[int, float] = {}
     stop = threading.Event()
 
     def look() -> None:
         while not stop.wait(0.01):
-            peaks.update(peak_memory(process))  # the kernel keeps the peak, so that none falls between looks
+            peaks.update(peak_memory(process))  # the kernel keeps the peak, so no poll can miss it
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -59,7 +59,7 @@ def memory_watched(process: psutil.Process) -> Iterator[Callable[[], dict[int, f
 
 
 def large_body(seed: int) -> bytes:
-    """Sound rows that take more than twelve megabytes, because their ids can hardly be compressed."""
+    """Valid rows of more than twelve megabytes: their ids hardly compress."""
     schema = TABLES["transactions"].schema
     letters = base64.b64encode(random.Random(seed).randbytes(27 * LARGE_ROWS)).decode()
     ids = pa.array([letters[at : at + 36] for at in range(0, len(letters), 36)])
@@ -69,7 +69,7 @@ def large_body(seed: int) -> bytes:
 
 
 def honest_bomb() -> bytes:
-    """More than a gigabyte of plain text, squeezed to next to nothing."""
+    """More than a gigabyte of text, compressed to almost nothing."""
     rows = pa.table(
         {"item_id": pa.array(range(16_384)), "item_name": pa.array(["a" * 2000] * 16_384)},
         TABLES["menu_items"].schema,
@@ -82,7 +82,7 @@ def honest_bomb() -> bytes:
 
 
 def dictionary_bomb(text: str) -> bytes:
-    """A million rows that say the same: the file holds it once, and says nothing of its size unfolded."""
+    """A million equal rows: the file holds the value once, and does not give its unfolded size."""
     count = 1_000_000
     names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text]))
     rows = pa.Table.from_arrays([pa.array(range(count)), names], ["item_id", "item_name"])
@@ -199,7 +199,7 @@ def test_footers_that_would_lose_rows_in_spark_are_refused(client: GatewayClient
     assert client.durable(run, "transactions") == {}
 
 
-def test_a_body_that_keeps_its_examiner_busy_is_given_up(serve, monkeypatch) -> None:
+def test_a_body_that_takes_its_examiner_too_long_is_refused(serve, monkeypatch) -> None:
     endless = "lambda order: [None for _ in iter(int, 1)]"
     code = f"import kopitiam.gateway.examiner as e; e.SECONDS, e.examine = 1, {endless}; e.main()"
     with monkeypatch.context() as patched:
@@ -225,7 +225,7 @@ def test_an_examiner_that_is_killed_over_a_body_is_replaced(serve, monkeypatch) 
         response = client.put(run, 0)
         assert response.status_code == 422
         assert "crashes the reader" in response.json()["message"]
-    for _ in range(3):  # those that are left die too, and sound ones take their place
+    for _ in range(3):  # the remaining ones die too and are replaced
         assert client.put(run, 1).status_code in (200, 201)
     assert client.incoming() == []
     served.gateway.uploads.examiners.close()
@@ -245,7 +245,7 @@ def test_a_sound_body_survives_the_death_of_an_idle_examiner(serve) -> None:
         assert client.put(run, number).status_code in (200, 201)
 
 
-def test_no_examiner_outlives_its_gateway_even_if_it_is_busy(serve, monkeypatch) -> None:
+def test_no_examiner_survives_its_gateway_even_if_it_is_busy(serve, monkeypatch) -> None:
     me = psutil.Process()
     before = set(me.children())
     endless = "import sys, time; sys.stdin.readline(); time.sleep(600)"
@@ -262,9 +262,7 @@ def test_no_examiner_outlives_its_gateway_even_if_it_is_busy(serve, monkeypatch)
 
 
 @pytest.mark.parametrize("size", [10**15, 2**63])
-def test_a_body_that_claims_to_be_huge_is_refused_before_it_comes(
-    client: GatewayClient, run: str, size
-) -> None:
+def test_a_body_with_a_huge_content_length_is_refused_at_once(client: GatewayClient, run: str, size) -> None:
     upload = RawUpload(client.url, run, size=size)
     assert upload.answer()[0] == 413
     upload.close()

@@ -1,4 +1,4 @@
-"""Which names and sites the gateway answers to, and where it may listen."""
+"""`Host`, `Origin` and the listening address: which ones a gateway accepts."""
 
 import http.client
 import json
@@ -34,7 +34,7 @@ ROUTES = (
 def call(
     client: GatewayClient, headers: Iterable[tuple[str, str]], method: str = "GET", path: str = "/api/v1/runs"
 ) -> tuple[int, dict[str, Any]]:
-    """With exactly these headers."""
+    """Send a request with exactly these headers."""
     place = urlsplit(client.url)
     assert place.hostname
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
@@ -65,7 +65,7 @@ def test_every_route_refuses_a_name_that_the_gateway_does_not_have(
     "host",
     ["127.0.0.1", "127.0.0.1:1", "10.1.2.3:80", "[::1]", "[fd00::1]:8440", "localhost", "LocalHost:8440"],
 )
-def test_addresses_and_localhost_are_let_in(client: GatewayClient, host: str) -> None:
+def test_addresses_and_localhost_are_admitted(client: GatewayClient, host: str) -> None:
     assert call(client, [("Host", host)])[0] == 200
 
 
@@ -73,13 +73,13 @@ def test_addresses_and_localhost_are_let_in(client: GatewayClient, host: str) ->
     "host",
     ["", " ", "127.0.0.1:x", "127.0.0.1:99999", "a b", "user@127.0.0.1", "127.0.0.1/x", "[::1", "[x]", "é"],
 )
-def test_a_host_that_makes_no_sense_is_refused(client: GatewayClient, host: str) -> None:
+def test_a_malformed_host_is_refused(client: GatewayClient, host: str) -> None:
     status, problem = call(client, [("Host", host)])
     assert (status, problem["error"]) == (400, "host")
 
 
 @pytest.mark.parametrize("hosts", [[], ["127.0.0.1", "127.0.0.1"], ["127.0.0.1", "evil.example"]])
-def test_want_exactly_one_host(client: GatewayClient, hosts: list[str]) -> None:
+def test_a_request_needs_exactly_one_host_header(client: GatewayClient, hosts: list[str]) -> None:
     status, problem = call(client, [("Host", host) for host in hosts])
     assert (status, problem["error"]) == (400, "host")
 
@@ -91,7 +91,7 @@ def test_names_that_look_like_an_address_are_names(client: GatewayClient, host: 
     assert call(client, [("Host", host)])[0] == 421
 
 
-def test_names_of_the_settings_are_let_in(serve) -> None:
+def test_configured_names_are_admitted(serve) -> None:
     names = {"advertise": "https://kopitiam.example/", "allowed_hosts": ["Inside.Example"]}
     client = serve(**names).client
     for host in ("kopitiam.example", "KOPITIAM.example:443", "inside.example.", "inside.example:8440"):
@@ -104,11 +104,11 @@ def test_names_of_the_settings_are_let_in(serve) -> None:
     "origin", ["http://evil.example", "null", "", "http://127.0.0.1:1", "http://localhost:8440", "file://"]
 )
 @pytest.mark.parametrize(("method", "path"), [route for route in ROUTES if route[0] != "GET"])
-def test_pages_of_other_sites_change_nothing(
+def test_pages_of_other_sites_may_not_change_anything(
     client: GatewayClient, method: str, path: str, origin: str
 ) -> None:
-    said = [("Host", "127.0.0.1:8440"), ("Origin", origin), ("Content-Type", "application/json")]
-    status, problem = call(client, said, method, path)
+    headers = [("Host", "127.0.0.1:8440"), ("Origin", origin), ("Content-Type", "application/json")]
+    status, problem = call(client, headers, method, path)
     assert (status, problem["error"]) == (403, "origin")
 
 
@@ -119,8 +119,8 @@ def test_a_page_of_the_gateway_itself_may_open_runs_also_behind_a_proxy_with_tls
         ("kopitiam.example", "https://kopitiam.example"),
         ("kopitiam.example:443", "https://kopitiam.example"),
     ):
-        said = [("Host", host), ("Origin", origin), ("Content-Type", "application/json")]
-        assert call(client, said, "POST")[0] == 201, origin
+        headers = [("Host", host), ("Origin", origin), ("Content-Type", "application/json")]
+        assert call(client, headers, "POST")[0] == 201, origin
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "10.0.0.1:0", "gateway.example:0"])
@@ -132,7 +132,7 @@ def test_no_gateway_listens_beyond_this_machine_without_tokens(address: str) -> 
 @pytest.mark.parametrize(
     "settings", [{"tokens": {"anna": "a-secret"}}, {"admin_token": "a-secret"}, {"insecure": True}]
 )
-def test_with_tokens_or_on_request_it_may_listen_everywhere(settings: dict[str, Any]) -> None:
+def test_with_tokens_or_insecure_it_may_listen_everywhere(settings: dict[str, Any]) -> None:
     listen(GatewaySection(listen="0.0.0.0:0", **settings)).close()
 
 

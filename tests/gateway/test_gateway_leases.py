@@ -1,6 +1,4 @@
-"""Clients that are lost, which the leader ends; answers past their time and files that nobody owns, which
-the janitor tidies up.
-"""
+"""The leader ends runs of lost clients; the janitor removes expired answers and orphans."""
 
 import threading
 import time
@@ -28,8 +26,8 @@ def often(monkeypatch) -> None:
 
 
 @contextmanager
-def tidied(gateway: Gateway) -> Iterator[None]:
-    """With a janitor, and with a leader that ends the runs of lost clients."""
+def janitor_and_leader(gateway: Gateway) -> Iterator[None]:
+    """Run a janitor, and a leader that ends the runs of lost clients."""
     stopping = threading.Event()
     fence = Fence("leader", gateway.registry.take_over("leader", "monitor-1", HOUR), "monitor-1")
     leader = coordinator.Coordinator(gateway.registry, gateway.bus, fence)
@@ -45,11 +43,11 @@ def tidied(gateway: Gateway) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("often")
-def test_a_client_that_is_lost_loses_its_run_and_nobody_elses(serve) -> None:
+def test_only_the_run_of_a_lost_client_is_ended(serve) -> None:
     served = serve(lease_seconds=5)
     client = served.client
     client.put(client.open_run())  # the first body waits for the examiners to start
-    with tidied(served.gateway):
+    with janitor_and_leader(served.gateway):
         sealed = client.open_run(label="sealed")
         client.seal(sealed)
         lost, alive = (client.open_run(label=label) for label in ("lost", "alive"))
@@ -57,7 +55,7 @@ def test_a_client_that_is_lost_loses_its_run_and_nobody_elses(serve) -> None:
             assert client.put(run).status_code == 201
 
         def is_gone() -> bool:
-            client.http.get(f"/api/v1/runs/{alive}/tables/users/chunks")  # any call shows that a client lives
+            client.http.get(f"/api/v1/runs/{alive}/tables/users/chunks")  # any call renews the lease
             is_over = served.gateway.registry.get_run(lost).state is RunState.ENDED
             return is_over and client.files_of(lost) == []
 
@@ -68,14 +66,14 @@ def test_a_client_that_is_lost_loses_its_run_and_nobody_elses(serve) -> None:
         assert client.status(alive)["state"] == "open"
         assert client.put(alive, 1).status_code == 201
         assert client.end(alive, chunks=2, rows=20).status_code == 200
-        assert client.status(sealed)["state"] == "final"  # it needs its client no more
+        assert client.status(sealed)["state"] == "final"  # a sealed run needs no client
 
 
 @pytest.mark.usefixtures("often")
 def test_a_body_that_comes_slowly_keeps_its_run_alive(serve) -> None:
     served = serve(lease_seconds=3)
     client, body = served.client, parquet_of("users", 2000)
-    with tidied(served.gateway):
+    with janitor_and_leader(served.gateway):
         run, other = client.open_run(), client.open_run()
         upload = RawUpload(client.url, run, len(body))
         position = 0
@@ -94,7 +92,7 @@ def test_a_body_that_comes_slowly_keeps_its_run_alive(serve) -> None:
 
 
 def later(monkeypatch, hours: float) -> None:
-    """The registry's clock goes ahead, by which the janitor goes."""
+    """Advance the registry's clock, which the janitor uses."""
     now = Registry.now
     monkeypatch.setattr(Registry, "now", lambda registry: now(registry) + hours * HOUR)
 
@@ -113,7 +111,7 @@ def published(client: GatewayClient, gateway: Gateway) -> str:
     return run
 
 
-def test_answers_are_kept_for_their_time_and_then_all_goes(serve, monkeypatch) -> None:
+def test_answers_are_removed_after_keep_results_hours(serve, monkeypatch) -> None:
     served = serve(keep_results_hours=2)
     client, gateway = served.client, served.gateway
     done, still_open = published(client, gateway), client.open_run()
@@ -132,7 +130,7 @@ def test_answers_are_kept_for_their_time_and_then_all_goes(serve, monkeypatch) -
 
 
 @pytest.mark.parametrize("hours", [24, 0])
-def test_files_of_ended_runs_are_swept_and_those_of_unknown_ones_after_their_time(
+def test_files_of_ended_runs_are_swept_and_those_of_unknown_runs_after_orphan_hours(
     serve, caplog, hours: int
 ) -> None:
     served = serve(orphan_hours=hours)
@@ -156,26 +154,26 @@ def test_files_of_ended_runs_are_swept_and_those_of_unknown_ones_after_their_tim
     for run in (ended, failed):
         assert client.files_of(run) == []
     assert len(client.files_of(forgotten)) == (2 if hours else 0)
-    told = [record.message for record in caplog.records if getattr(record, "run", None) == forgotten]
-    assert len(told) == 1 and ("removed in 24 h" if hours else "0 h; removed") in told[0]
+    messages = [record.message for record in caplog.records if getattr(record, "run", None) == forgotten]
+    assert len(messages) == 1 and ("removed in 24 h" if hours else "0 h; removed") in messages[0]
     assert [path.name for path in client.files_of(done)] == ["results_query_1.csv"]
     assert (stranger / "chunk-00000.parquet").is_file()
 
 
 @pytest.mark.usefixtures("often")
-def test_the_janitor_outlives_trouble_with_the_registry(serve, monkeypatch) -> None:
+def test_the_janitor_survives_errors_of_the_registry(serve, monkeypatch) -> None:
     served = serve()
     registry, troubles = served.gateway.registry, iter([RegistryUnavailable("gone"), OSError(28, "full")])
     healthy = registry.finished_before
 
-    def finished_before(*asked, **more):
+    def finished_before(*arguments, **more):
         for trouble in troubles:
             raise trouble
-        return healthy(*asked, **more)
+        return healthy(*arguments, **more)
 
     monkeypatch.setattr(registry, "finished_before", finished_before)
     client, run = served.client, served.client.open_run()
-    with tidied(served.gateway):
+    with janitor_and_leader(served.gateway):
         assert client.put(run).status_code == 201
         registry.move(run, RunState.FAILED, "left files behind")
         eventually(lambda: client.files_of(run) == [])

@@ -1,4 +1,4 @@
-"""What a gateway tells the other nodes, what it asks of a pipeline, and how it shows their progress."""
+"""Messages of a gateway: ENDs, Force Ends, requests for provisional answers; and progress of the stages."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,8 +37,8 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 @contextmanager
-def heard(served: Served) -> Iterator[list[Message]]:
-    """Everything about ENDs and Force Ends, in the order in which it was told."""
+def recorded(served: Served) -> Iterator[list[Message]]:
+    """Record all ENDs and Force Ends in order."""
     messages: list[Message] = []
     bus = served.gateway.bus
     subscriptions = [bus.subscribe(END_TOPICS, messages.append), bus.listen(messages.append)]
@@ -50,7 +50,7 @@ def heard(served: Served) -> Iterator[list[Message]]:
 
 
 def process(served: Served, run: str, table: str = "users") -> None:
-    """As a pipeline commits what is in the log, of one table."""
+    """Commit the chunks of one table, as a pipeline does."""
     registry = served.gateway.registry
     spans = {
         shard: (after, registry.last_sequence(shard))
@@ -63,14 +63,14 @@ def process(served: Served, run: str, table: str = "users") -> None:
     registry.commit_batch(Batch("query", number, spans, tuple(processed), stage_rows=tuple(counted)))
 
 
-def test_every_shard_is_told_its_end_and_every_node_of_a_force_end(served: Served) -> None:
+def test_every_shard_gets_its_end_and_every_node_a_force_end(served: Served) -> None:
     client, run = served.client, served.client.open_run()
-    with heard(served) as messages:
+    with recorded(served) as messages:
         for number in (0, 1):
             client.put(run, number)
-        assert client.end(run, chunks=3, rows=30).status_code == 409  # nobody is told of that
+        assert client.end(run, chunks=3, rows=30).status_code == 409  # no message for a refused END
         assert client.end(run, chunks=2, rows=20).status_code == 200
-        eventually(lambda: messages)  # or a broadcast might overtake it
+        eventually(lambda: messages)  # otherwise the broadcast might overtake it
         client.cancel(run)
         client.cancel(run)
         eventually(lambda: len(messages) == 2)
@@ -80,7 +80,7 @@ def test_every_shard_is_told_its_end_and_every_node_of_a_force_end(served: Serve
     ]
 
 
-def test_a_bus_that_is_away_is_no_trouble_of_the_client(served: Served) -> None:
+def test_clients_do_not_notice_that_the_bus_is_away(served: Served) -> None:
     client, run = served.client, served.client.open_run()
     served.gateway.bus.close()
     client.put(run)
@@ -107,7 +107,7 @@ def test_the_stages_show_what_each_shard_expects_and_has_processed(served: Serve
     assert stages["server_results"] == {"0": nothing | {"role": "publish", "expected": 1}}
 
 
-def test_who_watches_a_run_hears_of_its_end_at_once(served: Served, monkeypatch) -> None:
+def test_watchers_of_a_run_get_its_end_at_once(served: Served, monkeypatch) -> None:
     monkeypatch.setattr(runs, "_POLL_SECONDS", 600)
     client, gateway, run = served.client, served.gateway, served.client.open_run()
     client.seal(run)
@@ -126,33 +126,33 @@ def test_provisional_answers_are_made_once_for_what_has_been_processed(served: S
     def answer(name: str) -> str:
         response = client.http.get(f"/api/v1/runs/{run}/results/{name}", params={"provisional": True})
         assert response.status_code == 200
-        said = json.loads(response.text)["attempt"] if name.endswith(".json") else response.text
-        assert said == response.headers[ATTEMPT_HEADER]
-        return str(said)
+        attempt = json.loads(response.text)["attempt"] if name.endswith(".json") else response.text
+        assert attempt == response.headers[ATTEMPT_HEADER]
+        return str(attempt)
 
-    with answering(served.gateway) as asked:
+    with answering(served.gateway) as requested:
         names = ["1.csv", "2_1.json", "4.parquet", "summary.json"]
         assert {answer(name) for name in names} == {"attempt1"}
         client.put(run)
-        assert answer("1.csv") == "attempt1"  # what has come is not processed yet
+        assert answer("1.csv") == "attempt1"  # the new rows are not processed yet
         process(served, run)
         assert {answer(name) for name in names} == {"attempt2"}
-    assert asked == [run, run]
+    assert requested == [run, run]
     assert client.http.get(f"/api/v1/runs/{run}/results/1.csv").status_code == 409
     client.cancel(run)
     late = client.http.get(f"/api/v1/runs/{run}/results/1.csv", params={"provisional": True})
     assert (late.status_code, late.json()["error"]) == (410, "over")
 
 
-def test_provisional_answers_say_how_much_they_cover_of_what_has_come_by_now(served: Served) -> None:
+def test_provisional_answers_give_their_current_coverage(served: Served) -> None:
     client, run = served.client, served.client.open_run()
 
     def covered(path: str) -> dict[str, int | None]:
-        said = client.http.get(f"/api/v1/runs/{run}/results{path}", params={"provisional": True}).json()
-        coverage: dict[str, int | None] = said.get("summary", said)["coverage"]
+        body = client.http.get(f"/api/v1/runs/{run}/results{path}", params={"provisional": True}).json()
+        coverage: dict[str, int | None] = body.get("summary", body)["coverage"]
         return coverage
 
-    with answering(served.gateway, are_real=True) as asked:
+    with answering(served.gateway, are_real=True) as requested:
         client.put(run)
         process(served, run)
         paths = ("/summary.json", "/3.json", "")  # the last one is the index of the answers
@@ -163,10 +163,10 @@ def test_provisional_answers_say_how_much_they_cover_of_what_has_come_by_now(ser
             assert covered(path) == {"processed": 10, "durable": 20, "expected": None}
         page = client.http.get(f"/api/v1/runs/{run}/results/report.html", params={"provisional": True})
         assert "Provisional: 10 rows of 20 that have come so far." in page.text
-    assert asked == [run]
+    assert requested == [run]
 
 
-def test_one_set_of_provisional_answers_can_be_had_while_it_lasts(served: Served) -> None:
+def test_one_attempt_of_provisional_answers_can_be_read_until_it_is_replaced(served: Served) -> None:
     client, run = served.client, served.client.open_run()
 
     def get(name: str, attempt: str) -> httpx.Response:
@@ -174,16 +174,16 @@ def test_one_set_of_provisional_answers_can_be_had_while_it_lasts(served: Served
         return client.http.get(f"/api/v1/runs/{run}/results/{name}", params=query)
 
     with answering(served.gateway, are_real=True):
-        asked = {"provisional": True}
-        first = client.http.get(f"/api/v1/runs/{run}/results/summary.json", params=asked)
+        query = {"provisional": True}
+        first = client.http.get(f"/api/v1/runs/{run}/results/summary.json", params=query)
         client.put(run)
         process(served, run)
-        newer = client.http.get(f"/api/v1/runs/{run}/results/summary.json", params=asked)
+        newer = client.http.get(f"/api/v1/runs/{run}/results/summary.json", params=query)
         attempt = first.headers[ATTEMPT_HEADER]
         assert attempt != newer.headers[ATTEMPT_HEADER]
         for name in ("summary.json", "1.csv", "3.json", "4.parquet", "report.html"):
-            found = get(name, attempt)
-            assert (found.status_code, found.headers[ATTEMPT_HEADER]) == (200, attempt)
+            response = get(name, attempt)
+            assert (response.status_code, response.headers[ATTEMPT_HEADER]) == (200, attempt)
     served.gateway.storage.remove(KEYS.provisional(run, attempt))
     for name in ("summary.json", "1.csv", "3.json", "4.parquet", "report.html"):
         gone = get(name, attempt)
@@ -191,7 +191,7 @@ def test_one_set_of_provisional_answers_can_be_had_while_it_lasts(served: Served
     assert get("1.csv", "../a1").status_code == 422
 
 
-def test_without_a_pipeline_provisional_answers_are_refused_for_now(served: Served, monkeypatch) -> None:
+def test_without_a_pipeline_provisional_answers_get_503(served: Served, monkeypatch) -> None:
     monkeypatch.setattr(run_answers, "PROVISIONAL_SECONDS", 0.1)
     run = served.client.open_run()
     response = served.client.http.get(f"/api/v1/runs/{run}/results/1.csv", params={"provisional": True})
@@ -199,7 +199,7 @@ def test_without_a_pipeline_provisional_answers_are_refused_for_now(served: Serv
     assert int(response.headers["Retry-After"]) > 0
 
 
-def test_a_run_that_ends_while_its_answers_are_waited_for_says_so(served: Served, monkeypatch) -> None:
+def test_a_run_that_ends_while_provisional_answers_are_awaited_is_over(served: Served, monkeypatch) -> None:
     gateway, run = served.gateway, served.client.open_run()
     ended = gateway.registry.get_run(run)
 

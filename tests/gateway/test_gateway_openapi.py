@@ -1,4 +1,4 @@
-"""The gateway does what its OpenAPI document says, whatever is thrown at it."""
+"""The gateway conforms to its OpenAPI document for generated requests."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def document(shared) -> Any:
 
 
 def modes(path: str) -> list[GenerationMode]:
-    """What takes nothing cannot be given anything wrong."""
+    """Calls without parameters cannot get invalid ones."""
     return list(GenerationMode) if "/runs" in path else [GenerationMode.POSITIVE]
 
 
@@ -65,7 +65,7 @@ CASES = [(mode, method, path) for method, path in CALLS for mode in modes(path)]
 
 
 @pytest.mark.parametrize(("mode", "method", "path"), CASES)
-def test_every_call_conforms_whatever_it_is_given(shared, document, mode, method: str, path: str) -> None:
+def test_every_call_conforms_for_generated_requests(shared, document, mode, method: str, path: str) -> None:
     run = shared.client.open_run()
     operation = document[path][method]
 
@@ -85,9 +85,19 @@ def test_every_call_conforms_whatever_it_is_given(shared, document, mode, method
         conforms()
 
 
-def test_the_document_tells_of_every_call(shared) -> None:
+def test_the_document_describes_every_call(shared) -> None:
     document = shared.client.http.get("/openapi.json").json()
     assert set(document["paths"]) == {path for _, path in CALLS} | {STREAM}
     for path, calls in document["paths"].items():
         for method, call in calls.items():
             assert call["description"], (method, path)
+
+
+def test_the_document_declares_the_bearer_token_of_every_call_that_needs_one(shared) -> None:
+    document = shared.client.http.get("/openapi.json").json()
+    (scheme,) = document["components"]["securitySchemes"].items()
+    assert (scheme[1]["type"], scheme[1]["scheme"]) == ("http", "bearer")
+    is_open = {"/healthz", "/readyz", "/api/v1/about"}
+    for path, calls in document["paths"].items():
+        for call in calls.values():
+            assert call.get("security", []) == ([] if path in is_open else [{scheme[0]: []}]), path

@@ -1,4 +1,4 @@
-"""Gateways hold no state of their own: two on one home and one registry are as good as one."""
+"""Gateways hold no state of their own: two with one home and one registry work as one."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,9 +19,9 @@ def pair(request: pytest.FixtureRequest, start) -> tuple[GatewayClient, GatewayC
 
 def test_two_gateways_work_together_on_one_run(pair: tuple[GatewayClient, GatewayClient]) -> None:
     one, other = pair
-    wanted = {"label": "May", "idempotency_key": "k"}
-    run = one.open_run(**wanted)
-    again = other.http.post("/api/v1/runs", json=wanted)
+    request = {"label": "May", "idempotency_key": "k"}
+    run = one.open_run(**request)
+    again = other.http.post("/api/v1/runs", json=request)
     assert (again.status_code, again.json()["run"]) == (200, run)
 
     def put(number: int) -> tuple[int, int]:
@@ -46,7 +46,7 @@ def test_two_gateways_work_together_on_one_run(pair: tuple[GatewayClient, Gatewa
 
 
 def stored_at_once(one: GatewayClient, other: GatewayClient) -> list[int]:
-    """The answers to one body, sent many times through both."""
+    """Return the responses to one body, sent many times through both."""
     run, body = one.open_run(), parquet_of("users", 5000)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda n: (one, other)[n % 2].put(run, 0, body).status_code, range(8)))

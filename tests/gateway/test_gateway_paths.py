@@ -1,4 +1,4 @@
-"""Ids, tables and numbers are closed sets, never paths: whatever else is asked for is not there."""
+"""Ids, tables and numbers are closed sets, never paths: anything else is not found."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def put(client: GatewayClient, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_an_id_that_is_none_is_not_found_and_nothing_is_written(client: GatewayClient, trick: str) -> None:
+def test_an_invalid_id_is_not_found_and_nothing_is_written(client: GatewayClient, trick: str) -> None:
     before = tree(client.home.path)
     for path in (
         f"/api/v1/runs/{trick}/tables/users/chunks/0",
@@ -51,7 +51,7 @@ def test_an_id_that_is_none_is_not_found_and_nothing_is_written(client: GatewayC
 
 
 @pytest.mark.parametrize("trick", [*TRICKS, "vouchers", "Users", "users%2f", "users%2f..%2fstores"])
-def test_a_table_that_is_none_is_not_found_and_nothing_is_written(client, run: str, trick: str) -> None:
+def test_an_invalid_table_is_not_found_and_nothing_is_written(client, run: str, trick: str) -> None:
     before = tree(client.home.path)
     assert put(client, f"/api/v1/runs/{run}/tables/{trick}/chunks/0") == (404, "not_found")
     assert client.http.get(f"/api/v1/runs/{run}/tables/{trick}/chunks").status_code == 404
@@ -63,17 +63,17 @@ def test_a_table_that_is_none_is_not_found_and_nothing_is_written(client, run: s
 @pytest.mark.parametrize(
     "number", ["-1", "10000000", str(2**63), "9" * 4000, "x", "1.5", "1e3", "%00", "..%2f0", "0x10", "%20"]
 )
-def test_a_number_that_is_none_is_not_found_and_nothing_is_written(client, run: str, number: str) -> None:
+def test_an_invalid_number_is_not_found_and_nothing_is_written(client, run: str, number: str) -> None:
     before = tree(client.home.path)
     assert put(client, f"/api/v1/runs/{run}/tables/users/chunks/{number}") == (404, "not_found")
     assert tree(client.home.path) == before
 
 
-def test_the_largest_number_is_taken(client: GatewayClient, run: str) -> None:
+def test_the_largest_number_is_accepted(client: GatewayClient, run: str) -> None:
     assert client.put(run, 9_999_999).status_code == 201
 
 
-def test_a_place_that_is_not_there_and_a_wrong_method_are_told_in_json(client: GatewayClient) -> None:
+def test_unknown_paths_and_wrong_methods_get_json(client: GatewayClient) -> None:
     missing, wrong = client.http.get("/nowhere"), client.http.delete("/api/v1/runs")
     assert (missing.status_code, missing.json()["error"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]) == (405, "method_not_allowed")

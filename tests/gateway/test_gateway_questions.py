@@ -36,7 +36,7 @@ def check(client, **request: Any) -> Any:
     return response.json()
 
 
-def test_the_catalog_has_definitions_that_anybody_can_send_back(client) -> None:
+def test_definitions_of_the_catalog_can_be_sent_back(client) -> None:
     catalog = client.http.get("/api/v1/questions").json()["questions"]
     assert [question["name"] for question in catalog] == list(builtin())
     assert all(question["builtin"] for question in catalog)
@@ -69,7 +69,7 @@ def test_a_sound_definition_is_explained(client, request_body: dict[str, Any]) -
             '"revenue"]',
             '"revenue"]\nchart = { mark = "rect", x = "hour", y = "revenue" }',
             9,
-            "a heat map wants",
+            "a heat map needs",
         ),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_run_is_refused_for_what_the_check_refuses(client, change: dict[str, A
     assert (refused.status_code, refused.json()["error"]) == (422, "invalid")
 
 
-def test_a_run_of_another_version_does_not_hide_the_others(shared: Served, client) -> None:
+def test_a_run_with_unreadable_questions_does_not_hide_the_others(shared: Served, client) -> None:
     readable, unreadable = client.open_run(), client.open_run()
     kept = {**QuestionSet.of_catalog().to_dict(), "ask": ["of_tomorrow"]}
     with shared.gateway.registry._engine.begin() as connection:

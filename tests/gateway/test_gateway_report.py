@@ -1,4 +1,4 @@
-"""The report of a run, made from its published answers when somebody asks for it."""
+"""The report of a run, made from its published answers on request."""
 
 import json
 
@@ -30,7 +30,7 @@ def publish(served: Served, run: str, answers: MadeAnswers) -> None:
     served.gateway.registry.publish_results(run, "a1", SUMMARY.to_dict(), digests=digests)
 
 
-def test_a_report_is_made_of_published_answers(shared: Served) -> None:
+def test_a_report_shows_the_published_answers(shared: Served) -> None:
     run = shared.client.open_run(label="January & February")
     publish(shared, run, small_answers(store="<script>alert(1)</script>"))
     rejected = shared.client.home.rejected(run) / "users-client-00000.csv"
@@ -41,13 +41,13 @@ def test_a_report_is_made_of_published_answers(shared: Served) -> None:
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
     assert response.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
     assert response.headers["X-Content-Type-Options"] == "nosniff"
-    for said in ("January &amp; February", "RM 12,055,387.76", "no date &lt;b&gt;", "&lt;script&gt;alert"):
-        assert said in response.text
+    for text in ("January &amp; February", "RM 12,055,387.76", "no date &lt;b&gt;", "&lt;script&gt;alert"):
+        assert text in response.text
     assert "<script" not in response.text
     assert report(shared, run).content == response.content
 
 
-def test_why_a_run_failed_is_told_without_paths_of_the_service(shared: Served, run: str) -> None:
+def test_the_error_of_a_failed_run_has_no_paths_of_the_service(shared: Served, run: str) -> None:
     reason = "Spark failed: reading file file:///srv/home/landing/chunk-00000.parquet, see '/srv/my logs/x'"
     shared.gateway.registry.move(run, RunState.FAILED, reason)
     http = shared.client.http
@@ -62,13 +62,13 @@ def test_why_a_run_failed_is_told_without_paths_of_the_service(shared: Served, r
         assert "/srv" not in text
 
 
-def test_there_is_no_report_before_there_are_answers(shared: Served, run: str) -> None:
+def test_a_report_before_the_answers_gets_409(shared: Served, run: str) -> None:
     response = report(shared, run)
     assert (response.status_code, response.json()["error"]) == (409, "not_ready")
 
 
 @pytest.mark.parametrize(("state", "status"), [(RunState.FAILED, 409), (RunState.ENDED, 410)])
-def test_a_run_that_went_wrong_has_no_report_and_says_why(
+def test_a_failed_run_has_no_report_and_gives_the_reason(
     shared: Served, run: str, state: RunState, status: int
 ) -> None:
     shared.gateway.registry.move(run, state, "3 rows too many")
@@ -77,7 +77,7 @@ def test_a_run_that_went_wrong_has_no_report_and_says_why(
     assert "3 rows too many" in response.json()["message"]
 
 
-def test_answers_that_were_cleaned_up_have_no_report(shared: Served, run: str) -> None:
+def test_removed_answers_have_no_report(shared: Served, run: str) -> None:
     publish(shared, run, small_answers())
     for file in shared.client.home.attempt(run, "a1").iterdir():
         file.unlink()
@@ -85,7 +85,7 @@ def test_answers_that_were_cleaned_up_have_no_report(shared: Served, run: str) -
     assert (response.status_code, response.json()["error"]) == (404, "not_found")
 
 
-def test_before_the_end_there_is_a_provisional_report(shared: Served, run: str) -> None:
+def test_a_run_that_is_not_done_has_a_provisional_report(shared: Served, run: str) -> None:
     folder = small_answers().write(shared.client.home.provisional(run, "p1"))
     summary = RunSummary(QuestionSet.of_catalog(), {}, {}, {}, 1.5, Coverage(0, 0, None))
     (folder / "summary.json").write_text(json.dumps(summary.to_dict()))
@@ -105,7 +105,7 @@ def test_a_report_belongs_to_the_owner_of_its_run(serve) -> None:
 
 
 @pytest.mark.parametrize("is_served_before", [False, True])
-def test_answers_that_are_damaged_at_rest_are_not_served(shared: Served, is_served_before: bool) -> None:
+def test_damaged_answers_are_not_served(shared: Served, is_served_before: bool) -> None:
     run = shared.client.open_run()
     publish(shared, run, small_answers())
     places = [f"/api/v1/runs/{run}/results/{name}" for name in ("1.csv", "1.parquet", "summary.json")]

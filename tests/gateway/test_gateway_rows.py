@@ -31,8 +31,8 @@ def publish(shared: Served, run: str, answers: MadeAnswers, attempt: str = "a1")
 def page(client: GatewayClient, run: str, answer: str = "1", **query: Any) -> dict[str, Any]:
     response = client.http.get(f"/api/v1/runs/{run}/results/{answer}/rows", params=query)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +53,13 @@ def long_run(shared: Served) -> str:
 
 @pytest.mark.parametrize("offset", [0, 5, 9, 10, 11, 45, 49, 50, 1000])
 @pytest.mark.parametrize("limit", [1, 10, 25, 1000])
-def test_any_page_has_the_rows_that_stand_there(client, long_run: str, offset: int, limit: int) -> None:
-    found = page(client, long_run, offset=offset, limit=limit)
+def test_a_page_has_the_rows_from_its_offset(client, long_run: str, offset: int, limit: int) -> None:
+    result = page(client, long_run, offset=offset, limit=limit)
     numbers = range(GROUP * GROUPS)[offset : offset + limit]
-    assert found["rows"] == [[f"Sale-{number:03d}", f"{75 + number}.0"] for number in numbers]
-    assert (found["total"], found["matched"], found["offset"]) == (50, 50, offset)
-    assert found["columns"] == ["transaction_id", "final_amount"]
-    assert found["provisional"] is False
+    assert result["rows"] == [[f"Sale-{number:03d}", f"{75 + number}.0"] for number in numbers]
+    assert (result["total"], result["matched"], result["offset"]) == (50, 50, offset)
+    assert result["columns"] == ["transaction_id", "final_amount"]
+    assert result["provisional"] is False
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_any_page_has_the_rows_that_stand_there(client, long_run: str, offset: i
         (".*", []),
     ],
 )
-def test_a_search_finds_text_in_any_cell_whatever_the_case(client, long_run: str, search, numbers) -> None:
-    found = page(client, long_run, search=search, limit=1000)
-    assert [row[0] for row in found["rows"]] == [f"Sale-{number:03d}" for number in numbers]
-    assert (found["matched"], found["total"]) == (len(numbers), 50)
+def test_a_search_finds_text_in_any_cell_in_any_case(client, long_run: str, search, numbers) -> None:
+    result = page(client, long_run, search=search, limit=1000)
+    assert [row[0] for row in result["rows"]] == [f"Sale-{number:03d}" for number in numbers]
+    assert (result["matched"], result["total"]) == (len(numbers), 50)
 
 
 @pytest.mark.parametrize(
-    ("search", "found"),
+    ("search", "expected"),
     [
         ("RM 12,055,387.76", ["sale-0003"]),
         ("12,055", ["sale-0003"]),
@@ -102,15 +102,17 @@ def test_a_search_finds_text_in_any_cell_whatever_the_case(client, long_run: str
         ("76.51", []),
     ],
 )
-def test_an_amount_is_found_as_it_is_shown(shared, client, run: str, search: str, found: list[str]) -> None:
+def test_a_search_finds_an_amount_as_it_is_shown(
+    shared, client, run: str, search: str, expected: list[str]
+) -> None:
     publish(shared, run, small_answers())
-    assert [row[0] for row in page(client, run, search=search)["rows"]] == found
+    assert [row[0] for row in page(client, run, search=search)["rows"]] == expected
 
 
-def test_what_a_search_finds_comes_in_pages_too(client, long_run: str) -> None:
-    found = page(client, long_run, search="sale-0", offset=18, limit=4)
-    assert [row[0] for row in found["rows"]] == ["Sale-018", "Sale-019", "Sale-020", "Sale-021"]
-    assert found["matched"] == 50
+def test_search_results_have_pages_too(client, long_run: str) -> None:
+    result = page(client, long_run, search="sale-0", offset=18, limit=4)
+    assert [row[0] for row in result["rows"]] == ["Sale-018", "Sale-019", "Sale-020", "Sale-021"]
+    assert result["matched"] == 50
 
 
 def test_cells_are_exact_text(shared, client, run: str) -> None:
@@ -121,7 +123,7 @@ def test_cells_are_exact_text(shared, client, run: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["results", "results/1/rows", "results/3.svg"])
-def test_answers_that_are_not_there_are_refused_as_their_files_are(client, run: str, path: str) -> None:
+def test_rows_of_missing_answers_are_refused_like_their_files(client, run: str, path: str) -> None:
     place = f"/api/v1/runs/{run}"
     assert client.http.get(f"{place}/{path}").json() == client.http.get(f"{place}/results/1.csv").json()
     client.cancel(run)
@@ -140,23 +142,23 @@ def test_answers_that_were_cleaned_up_are_not_found(shared, client, run: str, pa
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=1001", "offset=-1", "offset=x", "search=%00", "search=" + "x" * 201]
 )
-def test_a_page_that_cannot_be_is_refused(client, run: str, query: str) -> None:
+def test_an_invalid_page_is_refused(client, run: str, query: str) -> None:
     response = client.http.get(f"/api/v1/runs/{run}/results/1/rows?{query}")
     assert (response.status_code, response.json()["error"]) == (422, "invalid")
 
 
-def test_leafing_through_provisional_answers_asks_for_no_new_ones(shared, client, run: str) -> None:
-    with answering(shared.gateway) as asked:
+def test_paging_through_provisional_answers_makes_no_new_ones(shared, client, run: str) -> None:
+    with answering(shared.gateway) as requested:
         client.http.get(f"/api/v1/runs/{run}/results/summary.json?provisional=true")
-        made = shared.gateway.registry.provisional(run)
-        small_answers().write(client.home.provisional(run, made.attempt))
-        found = [page(client, run, provisional=True, offset=offset, limit=1) for offset in range(3)]
-    assert asked == [run]
-    assert [each["rows"][0][0] for each in found] == ["sale-0000", "sale-0001", "sale-0002"]
-    assert all(each["provisional"] for each in found)
+        provisional_record = shared.gateway.registry.provisional(run)
+        small_answers().write(client.home.provisional(run, provisional_record.attempt))
+        pages = [page(client, run, provisional=True, offset=offset, limit=1) for offset in range(3)]
+    assert requested == [run]
+    assert [entry["rows"][0][0] for entry in pages] == ["sale-0000", "sale-0001", "sale-0002"]
+    assert all(entry["provisional"] for entry in pages)
 
 
-def test_answers_that_come_while_provisional_ones_are_asked_for_are_given_instead(
+def test_answers_published_while_provisional_ones_are_awaited_are_returned_instead(
     shared, client, run: str
 ) -> None:
     def finish(message: Message) -> None:
@@ -171,7 +173,7 @@ def test_answers_that_come_while_provisional_ones_are_asked_for_are_given_instea
     assert (index.status_code, index.json()["provisional"]) == (200, False), index.text
 
 
-def test_provisional_answers_that_are_removed_before_they_are_read_give_way_to_the_answers(
+def test_published_answers_are_read_if_provisional_ones_are_removed_meanwhile(
     shared, client, run: str
 ) -> None:
     shared.gateway.registry.publish_provisional(run, "gone", {"processed": 0, "expected": None})
@@ -187,50 +189,50 @@ def test_provisional_answers_that_are_removed_before_they_are_read_give_way_to_t
             raise
 
     before = shared.gateway.registry.get_run(run)
-    found = read_answers(shared.gateway, before, read, fresh_provisional)
+    result = read_answers(shared.gateway, before, read, fresh_provisional)
     assert tried == ["provisional=gone", "attempt=a1"]
-    assert found == client.http.get(f"/api/v1/runs/{run}/results/3.parquet").content
+    assert result == client.http.get(f"/api/v1/runs/{run}/results/3.parquet").content
 
 
-def test_rejected_rows_come_with_the_place_that_the_client_named(client, run: str) -> None:
+def test_rejected_rows_have_the_file_and_line_that_the_client_named(client, run: str) -> None:
     body = b'user_id,birthdate\n1,1990-01-01\nbad,1990-01-01\n"3\n",\n4,never\n'
     place = f"/api/v1/runs/{run}/tables/users/chunks"
     hint = {"file": "users/users_202401.csv", "line": 1001}
     stored = client.http.put(f"{place}/0", content=body, headers={"Content-Type": "text/csv"}, params=hint)
     assert (stored.status_code, stored.json()["rejected"]) == (201, 3)
-    found = client.http.get(f"/api/v1/runs/{run}/rejected", params={"limit": 2}).json()
-    assert found["columns"] == ["table", "file", "line", "reason", "row"]
-    assert [row[:3] for row in found["rows"]] == [
+    result = client.http.get(f"/api/v1/runs/{run}/rejected", params={"limit": 2}).json()
+    assert result["columns"] == ["table", "file", "line", "reason", "row"]
+    assert [row[:3] for row in result["rows"]] == [
         ["users", "users/users_202401.csv", "1002"],
         ["users", "users/users_202401.csv", "1003"],
     ]
-    assert found["rows"][1][4] == '"3\n",'
-    assert found["more"] is True
+    assert result["rows"][1][4] == '"3\n",'
+    assert result["more"] is True
     rest = client.http.get(f"/api/v1/runs/{run}/rejected", params={"offset": 2}).json()
     assert [(row[2], row[4]) for row in rest["rows"]] == [("1005", "4,never")]
     assert rest["more"] is False
 
 
-def test_without_a_hint_rejected_rows_are_those_of_the_chunk(client, run: str) -> None:
+def test_without_file_and_line_rejected_rows_name_the_chunk(client, run: str) -> None:
     assert client.put_csv(run, "user_id,birthdate\n1,\nbad,\n").json()["rejected"] == 1
     [row] = client.http.get(f"/api/v1/runs/{run}/rejected").json()["rows"]
     assert row[1:3] == ["chunk of users", "3"]
 
 
 def test_a_run_without_rejected_rows_has_an_empty_page(client, run: str) -> None:
-    found = client.http.get(f"/api/v1/runs/{run}/rejected").json()
+    result = client.http.get(f"/api/v1/runs/{run}/rejected").json()
     columns = ["table", "file", "line", "reason", "row"]
-    assert found == {"columns": columns, "rows": [], "offset": 0, "more": False}
+    assert result == {"columns": columns, "rows": [], "offset": 0, "more": False}
 
 
 @pytest.mark.parametrize("sent", [b"x\n", b'a,b\r\nshort\n"open', b"\x00\xff\n\r\r\n,,,,,,,,\n"])
-def test_whatever_a_client_sends_as_rejected_rows_makes_a_page(client, run: str, sent: bytes) -> None:
+def test_any_bytes_as_rejected_rows_make_a_page(client, run: str, sent: bytes) -> None:
     place = f"/api/v1/runs/{run}"
     headers = {"Content-Type": "text/csv"}
     assert client.http.put(f"{place}/tables/users/rejected", content=sent, headers=headers).status_code == 204
-    found = client.http.get(f"{place}/rejected")
-    assert found.status_code == 200
-    assert {len(row) for row in found.json()["rows"]} <= {5}
+    result = client.http.get(f"{place}/rejected")
+    assert result.status_code == 200
+    assert {len(row) for row in result.json()["rows"]} <= {5}
 
 
 def test_runs_are_listed_by_state_and_label_and_counted(serve) -> None:
@@ -238,6 +240,6 @@ def test_runs_are_listed_by_state_and_label_and_counted(serve) -> None:
     opened = [client.open_run(label=label) for label in ("Penang", "Ipoh", "Penang again")]
     client.cancel(opened[0])
     listed = client.http.get("/api/v1/runs", params={"search": "penang", "state": ["open", "sealed"]}).json()
-    assert ([each["run"] for each in listed["runs"]], listed["total"]) == ([opened[2]], 1)
+    assert ([entry["run"] for entry in listed["runs"]], listed["total"]) == ([opened[2]], 1)
     assert client.http.get("/api/v1/runs", params={"limit": 1}).json()["total"] == 3
     assert client.http.get("/api/v1/runs", params={"search": opened[1][:10]}).json()["total"] == 1

@@ -1,4 +1,4 @@
-"""Runs over HTTP: opened once per key, listed page by page, looked at, ended."""
+"""Runs over HTTP: opened once per key, listed page by page, read, ended."""
 
 import socket
 from urllib.parse import urlsplit
@@ -28,14 +28,14 @@ def test_a_new_run_is_open_and_asks_the_default_questions(client: GatewayClient)
     assert client.status(status["run"]) == status
 
 
-def test_the_questions_may_be_asked_otherwise(client: GatewayClient) -> None:
-    asked = {"years": [2020, 2021], "hours": ["00:00:00", "01:00:00"], "min_amount": "0.5", "top": 9}
-    run = client.open_run(questions=asked)
-    assert client.status(run)["questions"] == asked
+def test_the_parameters_of_the_questions_may_be_set(client: GatewayClient) -> None:
+    parameters = {"years": [2020, 2021], "hours": ["00:00:00", "01:00:00"], "min_amount": "0.5", "top": 9}
+    run = client.open_run(questions=parameters)
+    assert client.status(run)["questions"] == parameters
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "body",
     [
         {"questions": {"years": [2025, 2024]}},
         {"questions": {"hours": ["25:00:00", "26:00:00"]}},
@@ -50,26 +50,26 @@ def test_the_questions_may_be_asked_otherwise(client: GatewayClient) -> None:
         [],
     ],
 )
-def test_an_opening_that_makes_no_sense_is_refused_with_a_reason(client: GatewayClient, wanted) -> None:
-    response = client.http.post("/api/v1/runs", json=wanted)
+def test_an_invalid_request_is_refused_with_a_reason(client: GatewayClient, body) -> None:
+    response = client.http.post("/api/v1/runs", json=body)
     assert response.status_code == 422
     assert response.json()["error"] == "invalid"
     assert response.json()["message"]
 
 
-def test_a_message_that_is_not_json_is_refused(client: GatewayClient) -> None:
+def test_a_body_that_is_not_json_is_refused(client: GatewayClient) -> None:
     response = client.http.post("/api/v1/runs", content=b"{", headers={"Content-Type": "application/json"})
     assert response.status_code == 422
 
 
-def test_a_run_is_opened_and_sealed_by_hand(client: GatewayClient) -> None:
-    """As curl does it: without a body, and with JSON that it takes for a form."""
+def test_a_run_is_opened_and_sealed_with_curl(client: GatewayClient) -> None:
+    """curl sends no body, or JSON with the Content-Type of a form."""
     opened = client.http.post("/api/v1/runs")
     assert (opened.status_code, opened.json()["label"]) == (201, "")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    said = client.http.post("/api/v1/runs", content=b'{"label": "May"}', headers=form)
-    assert (said.status_code, said.json()["label"]) == (201, "May")
-    end = f"/api/v1/runs/{said.json()['run']}/tables/users/end"
+    response = client.http.post("/api/v1/runs", content=b'{"label": "May"}', headers=form)
+    assert (response.status_code, response.json()["label"]) == (201, "May")
+    end = f"/api/v1/runs/{response.json()['run']}/tables/users/end"
     for headers in (form, {}):
         sealed = client.http.post(end, content=b'{"chunks": 0, "rows": 0}', headers=headers)
         assert (sealed.status_code, sealed.json()["sealed"]) == (200, True)
@@ -84,7 +84,7 @@ def test_a_page_of_another_site_opens_no_run(client: GatewayClient) -> None:
     assert (form.status_code, form.json()["error"]) == (415, "media_type")
 
 
-def test_a_message_that_stalls_is_given_up(serve) -> None:
+def test_a_post_that_stalls_gets_408(serve) -> None:
     client = serve(idle_seconds=0.3).client
     place = urlsplit(client.url)
     with socket.create_connection((place.hostname, place.port), timeout=60) as stalling:
@@ -92,7 +92,7 @@ def test_a_message_that_stalls_is_given_up(serve) -> None:
         assert stalling.recv(65536).startswith(b"HTTP/1.1 408")
 
 
-def test_an_owner_who_calls_too_fast_is_told_to_slow_down_and_nobody_else_is(serve) -> None:
+def test_only_the_owner_who_calls_too_fast_gets_429(serve) -> None:
     tokens = {"anna": "anna-token", "ben": "ben-token"}
     client = serve(tokens=tokens, max_requests_per_second=1).client
     anna, ben = (GatewayClient(client.url, client.home.path, token) for token in tokens.values())
@@ -105,7 +105,7 @@ def test_an_owner_who_calls_too_fast_is_told_to_slow_down_and_nobody_else_is(ser
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_message_without_end_is_cut_short(client: GatewayClient, is_streamed: bool) -> None:
+def test_an_endless_post_gets_413(client: GatewayClient, is_streamed: bool) -> None:
     def pieces():
         yield b'{"label": "'
         for _ in range(64):
@@ -117,19 +117,19 @@ def test_a_message_without_end_is_cut_short(client: GatewayClient, is_streamed: 
     assert response.json()["error"] == "too_large"
 
 
-def test_the_same_key_gives_the_same_run_from_the_start(client: GatewayClient) -> None:
-    wanted = {"label": "May", "idempotency_key": "the-same-key"}
-    answers = [client.http.post("/api/v1/runs", json=wanted) for _ in range(3)]
+def test_the_same_idempotency_key_gives_the_same_run(client: GatewayClient) -> None:
+    request = {"label": "May", "idempotency_key": "the-same-key"}
+    answers = [client.http.post("/api/v1/runs", json=request) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 200, 200]
     run = answers[0].json()["run"]
     assert {answer.json()["run"] for answer in answers} == {run}
     client.cancel(run)
-    again = client.http.post("/api/v1/runs", json=wanted)
+    again = client.http.post("/api/v1/runs", json=request)
     assert (again.status_code, again.json()["state"]) == (200, "ended")
 
 
 @pytest.mark.parametrize("other", [{"label": "June"}, {"questions": {"top": 4}}])
-def test_the_same_key_for_something_else_is_a_conflict(client: GatewayClient, other) -> None:
+def test_an_idempotency_key_with_another_request_is_a_conflict(client: GatewayClient, other) -> None:
     key = {"idempotency_key": f"key-{other}"}
     client.open_run(label="May", **key)
     response = client.http.post("/api/v1/runs", json={"label": "May"} | key | other)
@@ -152,14 +152,14 @@ def test_runs_are_listed_newest_first_page_by_page(serve) -> None:
     pages, query = [], {"limit": 2}
     while True:
         page = client.http.get("/api/v1/runs", params=query).json()
-        pages.append([each["run"] for each in page["runs"]])
+        pages.append([entry["run"] for entry in page["runs"]])
         if page["next"] is None:
             break
         query = {"limit": 2, "before": page["next"]}
     newest_first = opened[::-1]
     assert pages == [newest_first[:2], newest_first[2:4], newest_first[4:]]
     whole = client.http.get("/api/v1/runs").json()
-    assert [each["run"] for each in whole["runs"]] == newest_first
+    assert [entry["run"] for entry in whole["runs"]] == newest_first
     assert whole["next"] is None
 
 
@@ -167,12 +167,12 @@ def test_runs_are_listed_newest_first_page_by_page(serve) -> None:
     "query",
     ["limit=0", "limit=201", "limit=x", "before=x", "before=nan~" + NOBODYS, "before=1~..", "before=1~%00"],
 )
-def test_a_page_that_cannot_be_is_refused(client: GatewayClient, query: str) -> None:
+def test_an_invalid_page_is_refused(client: GatewayClient, query: str) -> None:
     response = client.http.get(f"/api/v1/runs?{query}")
     assert (response.status_code, response.json()["error"]) == (422, "invalid")
 
 
-def test_an_unknown_run_is_not_found_whatever_is_asked_of_it(client: GatewayClient) -> None:
+def test_an_unknown_run_is_not_found_by_any_call(client: GatewayClient) -> None:
     place = f"/api/v1/runs/{NOBODYS}"
     body = parquet_of()
     for response in (
@@ -188,7 +188,7 @@ def test_an_unknown_run_is_not_found_whatever_is_asked_of_it(client: GatewayClie
         assert (response.status_code, response.json()["error"]) == (404, "not_found"), response.request.url
 
 
-def test_a_run_that_is_ended_leaves_no_files_and_takes_no_more(client: GatewayClient, run: str) -> None:
+def test_an_ended_run_has_no_files_and_accepts_no_more(client: GatewayClient, run: str) -> None:
     assert client.put(run, 0).status_code == 201
     assert client.put_csv(run, "user_id,birthdate\n1,\nbad,\n", 1).json()["rejected"] == 1
     assert client.files_of(run)
@@ -207,7 +207,7 @@ def test_a_run_that_is_ended_leaves_no_files_and_takes_no_more(client: GatewayCl
     assert client.files_of(run) == []
 
 
-def test_ending_a_run_twice_is_fine(client: GatewayClient, run: str) -> None:
+def test_force_end_is_idempotent(client: GatewayClient, run: str) -> None:
     first = client.cancel(run)
     assert client.cancel(run).json() == first.json()
 
@@ -217,7 +217,7 @@ def test_a_sealed_run_can_still_be_ended(client: GatewayClient, run: str) -> Non
     assert client.cancel(run).json()["state"] == "ended"
 
 
-def test_answers_are_refused_until_they_are_there(client: GatewayClient, run: str) -> None:
+def test_answers_get_409_until_they_are_published(client: GatewayClient, run: str) -> None:
     for state in ("open", "sealed"):
         response = client.http.get(f"/api/v1/runs/{run}/results/1.csv")
         assert (response.status_code, response.json()["error"]) == (409, "not_ready")

@@ -1,4 +1,4 @@
-"""How a gateway leaves: politely when asked, at once when asked twice, and without orphans when killed."""
+"""Signals: SIGTERM drains, a second one exits at once, and SIGKILL leaves no processes behind."""
 
 import time
 
@@ -23,7 +23,7 @@ def refusal(url: str) -> httpx.Response | None:
     return response if response.status_code == 503 else None
 
 
-def test_a_gateway_asked_to_leave_finishes_what_it_has_begun(start) -> None:
+def test_after_sigterm_a_gateway_finishes_requests_under_way(start) -> None:
     process = start()
     client, body = process.connect(), parquet_of("users", 2000)
     run = client.open_run()
@@ -33,7 +33,7 @@ def test_a_gateway_asked_to_leave_finishes_what_it_has_begun(start) -> None:
         refused = eventually(lambda: refusal(client.url))
         assert refused.json()["error"] == "closing"
         assert refused.headers["Retry-After"]
-        events.read()  # the stream ends, so that the client asks another gateway
+        events.read()  # the stream ends, so the client goes to another gateway
     assert process.popen.poll() is None
     upload.send(body[-1:])
     assert upload.answer()[0] == 201
@@ -44,33 +44,33 @@ def test_a_gateway_asked_to_leave_finishes_what_it_has_begun(start) -> None:
     assert client.incoming() == []
 
 
-def test_a_gateway_does_not_wait_forever_for_a_client(tmp_path, monkeypatch) -> None:
+def test_a_closing_gateway_does_not_wait_forever_for_a_client(tmp_path, monkeypatch) -> None:
     assert server.CLOSING_SECONDS < 9
     monkeypatch.setattr(server, "CLOSING_SECONDS", 0.5)
     with served(tmp_path / "home") as hurried:
         client = hurried.client
         upload = under_way(client, client.open_run(), parquet_of())
-        asked = time.monotonic()
-    assert time.monotonic() - asked < 15
+        signalled_at = time.monotonic()
+    assert time.monotonic() - signalled_at < 15
     upload.close()
 
 
-def test_a_gateway_asked_twice_leaves_at_once(start) -> None:
+def test_after_a_second_sigterm_a_gateway_exits_at_once(start) -> None:
     process = start()
     client, body = process.connect(), parquet_of()
     upload = under_way(client, client.open_run(), body)
     examiners = process.children()
     process.popen.terminate()
     eventually(lambda: refusal(client.url))
-    asked = time.monotonic()
+    signalled_at = time.monotonic()
     process.popen.terminate()
     process.popen.wait(PATIENCE_SECONDS)
-    assert time.monotonic() - asked < server.CLOSING_SECONDS
+    assert time.monotonic() - signalled_at < server.CLOSING_SECONDS
     upload.close()
     eventually(lambda: not any(map(is_alive, examiners)))
 
 
-def test_a_killed_gateway_leaves_no_examiner_behind(start) -> None:
+def test_a_killed_gateway_leaves_no_examiner_process(start) -> None:
     process = start()
     client = process.connect()
     assert client.put(client.open_run()).status_code == 201

@@ -1,4 +1,4 @@
-"""Clients that send or read as slowly as they can, over real sockets, while an honest one uploads."""
+"""Slow senders and readers over real sockets, while an honest client uploads."""
 
 import json
 import selectors
@@ -36,7 +36,7 @@ def connect(
 
 
 def read_to_the_end(connection: socket.socket) -> bytes:
-    """Returns when the gateway has closed the connection."""
+    """Read until the gateway has closed the connection."""
     data = b""
     with suppress(ConnectionResetError):
         while piece := connection.recv(65536):
@@ -46,7 +46,7 @@ def read_to_the_end(connection: socket.socket) -> bytes:
 
 @contextmanager
 def dribbling(uploads: list[RawUpload], pause: float = 0.05) -> Iterator[None]:
-    """A byte for each now and then, for as long as the block lasts, whatever the gateway says."""
+    """Send a byte to each upload now and then inside the block, ignoring responses."""
     is_over = threading.Event()
 
     def dribble() -> None:
@@ -66,8 +66,8 @@ def dribbling(uploads: list[RawUpload], pause: float = 0.05) -> Iterator[None]:
             upload.close()
 
 
-def test_sixteen_slow_senders_keep_no_honest_client_out(start) -> None:
-    """Of the same address even, and with the limits that a gateway has by itself."""
+def test_sixteen_slow_senders_do_not_block_an_honest_client(start) -> None:
+    """From the same address, with the default limits."""
     client = start().connect()
     slow_run, run = client.open_run(), client.open_run()
     slow = [RawUpload(client.url, slow_run, size=1000, number=number) for number in range(16)]
@@ -78,7 +78,7 @@ def test_sixteen_slow_senders_keep_no_honest_client_out(start) -> None:
 
 
 def test_slow_senders_of_one_address_leave_half_of_the_places_to_others(serve) -> None:
-    client = serve(max_bodies=4, min_bytes_per_second=0).client  # nobody is ever too slow
+    client = serve(max_bodies=4, min_bytes_per_second=0).client  # no least rate
     run = client.open_run()
     slow = [RawUpload(client.url, run, size=1000, number=number, source="127.0.0.2") for number in range(16)]
     with dribbling(slow):
@@ -86,7 +86,7 @@ def test_slow_senders_of_one_address_leave_half_of_the_places_to_others(serve) -
         assert [client.put(run, 100 + number).status_code for number in range(4)] == [201] * 4
 
 
-def test_a_body_below_the_least_rate_is_given_up(serve) -> None:
+def test_a_body_below_the_least_rate_gets_408(serve) -> None:
     client = serve(min_bytes_per_second=100_000, grace_seconds=0.3).client
     run = client.open_run()
     upload = RawUpload(client.url, run, size=100_000)
@@ -120,7 +120,7 @@ def test_half_sent_heads_are_closed_and_honest_requests_go_through(start) -> Non
         with dribbling_heads(halves):
             answers = [read_to_the_end(half) for half in halves]
         assert {int(answer.split()[1]) for answer in answers if answer} == {408}
-        assert [read_to_the_end(each) for each in silent] == [b""] * 5
+        assert [read_to_the_end(connection) for connection in silent] == [b""] * 5
         assert client.put(run, 1).status_code == 201
 
 
@@ -143,7 +143,7 @@ def dribbling_heads(connections: list[socket.socket]) -> Iterator[None]:
         thread.join()
 
 
-def test_a_second_request_of_a_connection_has_the_same_bounds(serve) -> None:
+def test_a_second_request_of_a_connection_has_the_same_limits(serve) -> None:
     client = serve(head_seconds=0.3).client
     with closing(connect(client)) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -152,7 +152,7 @@ def test_a_second_request_of_a_connection_has_the_same_bounds(serve) -> None:
         assert b" 408 " in read_to_the_end(connection)
 
 
-def test_a_connection_that_waits_between_requests_stays(serve) -> None:
+def test_a_connection_may_wait_between_requests(serve) -> None:
     client = serve(head_seconds=0.2).client
     with closing(connect(client)) as connection, selectors.DefaultSelector() as waiting:
         waiting.register(connection, selectors.EVENT_READ)
@@ -174,7 +174,7 @@ def test_a_head_without_end_is_refused(serve) -> None:
         assert b" 431 " in read_to_the_end(connection)
 
 
-def test_the_rest_of_a_refused_body_is_not_awaited_for_ever(serve) -> None:
+def test_the_rest_of_a_refused_body_is_read_for_a_bounded_time(serve) -> None:
     client = serve(head_seconds=0.5).client
     upload = RawUpload(client.url, "0" * 24, size=1000)
     with dribbling([upload]):
@@ -182,7 +182,7 @@ def test_the_rest_of_a_refused_body_is_not_awaited_for_ever(serve) -> None:
         assert upload.ended()
 
 
-def test_an_answer_that_nobody_reads_is_dropped(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_the_client_does_not_read_is_dropped(serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve(idle_seconds=0.5)
     client = served.client
     run = client.open_run()
@@ -206,7 +206,7 @@ def test_one_address_has_at_most_half_of_the_connections(serve) -> None:
     client = serve(max_connections=8).client
     with ExitStack() as stack:
         held = [stack.enter_context(closing(connect(client, "127.0.0.2"))) for _ in range(6)]
-        refused = [each for each in held if b" 503 " in _peek(each)]
+        refused = [connection for connection in held if b" 503 " in _peek(connection)]
         assert len(refused) == 2
         assert client.http.get("/healthz").status_code == 200
     eventually(lambda: _is_served(client, "127.0.0.2"))
@@ -239,7 +239,7 @@ def test_a_connection_without_a_handshake_is_closed(serve, certificate: dict[str
     begun = time.monotonic()
     with closing(connect(client)) as silent, closing(connect(client)) as half:
         half.sendall(b"\x16\x03\x01")  # a handshake begins with these bytes
-        assert [read_to_the_end(each) for each in (silent, half)] == [b"", b""]
+        assert [read_to_the_end(connection) for connection in (silent, half)] == [b"", b""]
     assert 0.4 < time.monotonic() - begun < 20  # asyncio would wait for a minute
 
 
@@ -260,14 +260,14 @@ def test_connections_count_before_their_handshake(serve, certificate: dict[str, 
     client = serve(max_connections=8, **certificate).client
     with ExitStack() as stack:
         held = [stack.enter_context(closing(connect(client, "127.0.0.2"))) for _ in range(6)]
-        eventually(lambda: sum(_is_closed(each) for each in held) == 2)
+        eventually(lambda: sum(_is_closed(connection) for connection in held) == 2)
         with pytest.raises((OSError, ssl.SSLError)):
             handshaken(client, "127.0.0.2")
         with closing(handshaken(client)) as other:
             other.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b" 200 " in other.recv(65536)
-        assert sum(_is_closed(each) for each in held) == 2
-    for _ in range(12):  # each gives its place back when it is closed
+        assert sum(_is_closed(connection) for connection in held) == 2
+    for _ in range(12):  # each frees its place when it is closed
         eventually(lambda: _can_shake_hands(client, "127.0.0.2"))
 
 
@@ -290,7 +290,7 @@ def _can_shake_hands(client: GatewayClient, source: str) -> bool:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the gateway has closed it."""
+    """Whether the gateway has closed the connection."""
     connection.settimeout(0.1)
     try:
         return connection.recv(1) == b""
@@ -300,13 +300,13 @@ def _is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_what_a_stranger_forwards_is_not_believed(serve) -> None:
-    """Otherwise a caller had as many addresses, and with them as many limits, as it liked."""
+def test_forwarded_addresses_of_unknown_proxies_are_ignored(serve) -> None:
+    """Otherwise a caller could choose its address, and escape its limits."""
     statuses = _forwarded(serve(max_requests_per_second=1).client)
     assert set(statuses[5:]) == {429}
 
 
-def test_what_a_proxy_forwards_is_believed(serve) -> None:
+def test_forwarded_addresses_of_configured_proxies_are_used(serve) -> None:
     statuses = _forwarded(serve(max_requests_per_second=1, proxies=["127.0.0.0/8"]).client)
     assert set(statuses) == {200}
 
@@ -316,7 +316,7 @@ def _forwarded(client: GatewayClient) -> list[int]:
     return [client.http.get("/api/v1/runs", headers=claim).status_code for claim in claims]
 
 
-def test_an_address_that_guesses_tokens_is_kept_out_for_a_while(serve) -> None:
+def test_an_address_that_guesses_tokens_gets_429(serve) -> None:
     client = serve(tokens={"anna": "a-secret"}, max_failures_per_second=1).client
 
     def call(token: str | None) -> httpx.Response:
@@ -329,6 +329,6 @@ def test_an_address_that_guesses_tokens_is_kept_out_for_a_while(serve) -> None:
     guesses = [call(f"guess-{number}").status_code for number in range(8)]
     assert guesses[:5] == [401] * 5
     assert 429 in guesses
-    assert call("a-secret").status_code == 429  # or one could go on guessing
+    assert call("a-secret").status_code == 429  # otherwise guessing could go on
     assert json.loads(call("guess").content)["error"] == "too_fast"
     eventually(lambda: call("a-secret").status_code == 200)

@@ -1,4 +1,4 @@
-"""Gateways whose storage is S3: nothing but bodies under way is kept on their own machines."""
+"""Gateways with S3 storage: their own disks hold only bodies under way."""
 
 import hashlib
 import os
@@ -95,7 +95,7 @@ def test_other_bytes_for_a_number_are_refused_and_leave_nothing(s3, section, pai
     assert of_run(s3, section, run) == {chunk_name(run, BODY): BODY}
 
 
-def test_an_orphan_of_another_body_goes_when_it_is_sent_again(s3, section, pair, run) -> None:
+def test_an_orphan_of_another_body_is_removed_when_it_is_sent_again(s3, section, pair, run) -> None:
     """A gateway was killed between its object and the registry."""
     storage, key = pair[0].gateway.storage, KEYS.chunk(run, "users", 0, 0)
     storage.replace(key.with_name(Path(chunk_name(run, OTHER)).name), OTHER)
@@ -104,7 +104,7 @@ def test_an_orphan_of_another_body_goes_when_it_is_sent_again(s3, section, pair,
     assert of_run(s3, section, run) == {chunk_name(run, BODY): BODY}
 
 
-def test_of_two_bodies_at_once_one_gets_the_number(s3, section, pair, run) -> None:
+def test_one_of_two_bodies_at_once_gets_the_number(s3, section, pair, run) -> None:
     clients = [each.client for each in pair]
     with ThreadPoolExecutor(2) as threads:
         answers = list(threads.map(lambda at, body: at.put(run, 0, body), clients, (BODY, OTHER)))
@@ -114,7 +114,7 @@ def test_of_two_bodies_at_once_one_gets_the_number(s3, section, pair, run) -> No
     assert clients[0].durable(run) == {0: hashlib.sha256(winner).hexdigest()}
 
 
-def test_a_chunk_that_comes_too_late_leaves_nothing(s3, section, client, run) -> None:
+def test_a_late_chunk_leaves_no_object(s3, section, client, run) -> None:
     client.end(run, chunks=0, rows=0)
     assert client.put(run, body=BODY).status_code == 409
     assert of_run(s3, section, run) == {}
@@ -144,7 +144,7 @@ def test_force_end_removes_the_objects_of_its_run_only(s3, section, client, run)
 
 
 def published(gateway: Served, run: str, scratch: Path) -> None:
-    """As a pipeline would, on another machine."""
+    """Publish answers, as a pipeline on another machine does."""
     client, at = gateway.client, gateway.gateway
     client.seal(run)
     fence = Fence("pipeline-1", at.registry.take_over("pipeline-1", "a life", 60), "a life")
@@ -157,7 +157,7 @@ def published(gateway: Served, run: str, scratch: Path) -> None:
     assert client.status(run)["state"] == RunState.DONE
 
 
-def test_answers_are_handed_on_from_storage_until_they_are_cleaned_up(pair, run, tmp_path) -> None:
+def test_answers_are_served_from_storage_until_they_are_removed(pair, run, tmp_path) -> None:
     published(pair[0], run, tmp_path)
     place = f"/api/v1/runs/{run}/results"
     answer = pair[1].client.http.get(f"{place}/1.csv")
@@ -169,7 +169,7 @@ def test_answers_are_handed_on_from_storage_until_they_are_cleaned_up(pair, run,
     assert pair[1].client.http.get(f"{place}/1.csv").status_code == 404
 
 
-def test_a_store_that_is_away_is_no_fault_of_the_body(s3: S3Server, tmp_path: Path) -> None:
+def test_unreachable_storage_gets_503(s3: S3Server, tmp_path: Path) -> None:
     section = s3.section()
     with served(tmp_path / "home", storage=section) as one:
         run = one.client.open_run()
@@ -184,7 +184,7 @@ def test_a_store_that_is_away_is_no_fault_of_the_body(s3: S3Server, tmp_path: Pa
         assert one.client.put(run, body=BODY).status_code == 201
 
 
-def test_runs_of_other_services_in_the_same_place_are_left_alone(s3, section, pair, run) -> None:
+def test_runs_of_other_services_in_the_same_bucket_stay(s3, section, pair, run) -> None:
     gateway, client = pair[0].gateway, pair[0].client
     stranger = new_run_id()
     gateway.storage.replace(KEYS.results(stranger) / "attempt=a" / "x", b"theirs")
@@ -217,5 +217,5 @@ def test_a_killed_gateway_loses_no_acknowledged_object(s3: S3Server, start, tmp_
     assert stored == {chunk_name(run, BODY): BODY, chunk_name(run, OTHER, 1): OTHER}
 
 
-def test_a_key_is_a_place_below_the_prefix(pair: list[Served], section: StorageSection) -> None:
+def test_keys_lie_below_the_prefix(pair: list[Served], section: StorageSection) -> None:
     assert pair[0].gateway.storage.url(Key("x")) == f"s3a://{section.url.removeprefix('s3://')}/x"

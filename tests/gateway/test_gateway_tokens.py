@@ -1,4 +1,4 @@
-"""Tokens and TLS: who may call, and whose runs they see."""
+"""Tokens and TLS: who may call, and which runs a caller sees."""
 
 import json
 import logging
@@ -74,10 +74,10 @@ def test_a_run_is_seen_only_by_its_owner_and_the_administrator(guarded: GatewayC
     }
     assert ben.http.get("/api/v1/runs").json()["runs"] == []
     for caller in (anna, admin):
-        assert [each["run"] for each in caller.http.get("/api/v1/runs").json()["runs"]] == [run]
+        assert [entry["run"] for entry in caller.http.get("/api/v1/runs").json()["runs"]] == [run]
         assert caller.status(run)["state"] == "open"
     own = ben.open_run()
-    assert {each["run"] for each in admin.http.get("/api/v1/runs").json()["runs"]} == {run, own}
+    assert {entry["run"] for entry in admin.http.get("/api/v1/runs").json()["runs"]} == {run, own}
     assert admin.cancel(run).json()["state"] == "ended"
 
     everything = caplog.text + "".join(answer.text for answer in refusals)
@@ -85,7 +85,7 @@ def test_a_run_is_seen_only_by_its_owner_and_the_administrator(guarded: GatewayC
         assert token not in everything
 
 
-def test_keys_of_two_owners_do_not_meet(guarded: GatewayClient) -> None:
+def test_idempotency_keys_of_two_owners_are_separate(guarded: GatewayClient) -> None:
     runs = {as_caller(guarded, token).open_run(idempotency_key="k") for token in (ANNA, BEN)}
     assert len(runs) == 2
 
@@ -97,9 +97,9 @@ def test_tokens_stay_out_of_the_log_of_a_gateway(start) -> None:
     answers = [client.put(run, 0, b"x"), client.put(run), *calls_of(as_caller(client, f"{BEN}x"), run)]
     process.popen.terminate()
     assert process.popen.wait(PATIENCE_SECONDS) == 0
-    said = process.log.read_text() + "".join(answer.text for answer in answers)
+    output = process.log.read_text() + "".join(answer.text for answer in answers)
     for token in (ANNA, BEN, ADMIN):
-        assert token not in said
+        assert token not in output
 
 
 def issue(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
@@ -122,7 +122,7 @@ def issue(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
         (("one/cert.pem", "locked.pem"), "gateway.tls_cert, gateway.tls_key: .*without a password"),
     ],
 )
-def test_a_certificate_that_cannot_be_used_is_named_before_anything_starts(tmp_path, files, named) -> None:
+def test_an_invalid_certificate_is_refused_before_the_start(tmp_path, files, named) -> None:
     authority = trustme.CA()
     for folder in ("one", "two"):
         issue(authority, tmp_path / folder)

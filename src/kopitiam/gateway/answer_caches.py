@@ -24,7 +24,7 @@ _State = tuple[int, int, int] | None
 
 @dataclass
 class ChartCache:
-    """Charts, drawn when first asked for; the least recently used go when the cache is full.
+    """Charts, drawn at the first request; the least recently used are dropped when the cache is full.
 
     A set of answers never changes, so the folder of the answers and the question identify a chart.
     """
@@ -37,8 +37,8 @@ class ChartCache:
     def drawing(self, folder: Key, answers: Answers, question: Question) -> Drawing | NoChart:
         """Return what the chart of an answer shows, before it is rendered."""
 
-        def size(made: Drawing | NoChart) -> int:
-            texts = made.texts if isinstance(made, Drawing) else ()
+        def size(drawing: Drawing | NoChart) -> int:
+            texts = drawing.texts if isinstance(drawing, Drawing) else ()
             return sum(_BYTES_OF_A_MARK + len(text) for text in texts)
 
         return self._once((folder, question.name, "drawing"), lambda: draw(answers, question), size)
@@ -58,16 +58,16 @@ class ChartCache:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-                return self._kept[key][0]  # type: ignore[return-value]  # it was made for this key
-        made = make()
+                return self._kept[key][0]  # type: ignore[return-value]  # the key determines the type
+        value = make()
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = made, size(made)
-                self._size += size(made)
+                self._kept[key] = value, size(value)
+                self._size += size(value)
             while self._size > MOST_KEPT_BYTES and len(self._kept) > 1:
-                _, (_, size_gone) = self._kept.popitem(last=False)
-                self._size -= size_gone
-        return made
+                _, (_, dropped) = self._kept.popitem(last=False)
+                self._size -= dropped
+        return value
 
 
 @dataclass

@@ -27,7 +27,7 @@ from kopitiam.gateway.dashboard import pages
 from kopitiam.gateway.examination import Examiners
 from kopitiam.gateway.listeners import Heartbeats, RunEndWaiters
 from kopitiam.gateway.observability import Metrics, Readiness, default_checks
-from kopitiam.gateway.problems import RETRY_SECONDS, Refusal, refusals, storage_trouble, without_paths
+from kopitiam.gateway.problems import RETRY_SECONDS, Refusal, refusals, storage_error_text, without_paths
 from kopitiam.gateway.rates import RateLimit
 from kopitiam.gateway.routes import chunks, fleet, questions, results, rows, runs
 from kopitiam.registry.records import Fence
@@ -157,7 +157,7 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(OSError)
     async def storage_failed(_: Request, error: OSError) -> JSONResponse:
         _log.error("storage: %s", error)
-        return _problem(503, {"error": "unavailable", "message": storage_trouble(error)})
+        return _problem(503, {"error": "unavailable", "message": storage_error_text(error)})
 
     @app.exception_handler(Exception)
     async def crashed(_: Request, error: Exception) -> JSONResponse:

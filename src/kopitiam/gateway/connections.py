@@ -13,6 +13,7 @@ import socket
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,11 +23,6 @@ from kopitiam.gateway.access import machine_of
 from kopitiam.gateway.problems import RETRY_SECONDS
 
 MOST_HEAD_BYTES = 64 << 10
-_PHRASES = {
-    408: "Request Timeout",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 
 class Connections:
@@ -201,7 +197,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         body = json.dumps({"error": error, "message": message}).encode()
         retry = f"Retry-After: {RETRY_SECONDS}\r\n" if status == 503 else ""
         head = (
-            f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: application/json\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n{retry}Connection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)

@@ -41,8 +41,8 @@ _MOST_RENEWALS = 10_000  # runs kept; a dropped one is renewed once more than ne
 
 
 class LeaseRenewals:
-    """When this gateway last renewed the lease of each run, by the monotonic clock. When a lease expires is
-    for the registry's clock to say."""
+    """When this gateway last renewed the lease of each run, by the monotonic clock. The registry's clock
+    decides when a lease expires."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

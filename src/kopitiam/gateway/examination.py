@@ -22,7 +22,7 @@ from kopitiam.contracts.money import DIGITS
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Column, Kind, Table
 from kopitiam.gateway.parquet_footer import Unsound, read_footer
 from kopitiam.gateway.parquet_format import Spread, check_footer, check_format, check_statistics
-from kopitiam.gateway.problems import storage_trouble
+from kopitiam.gateway.problems import storage_error_text
 from kopitiam.intake.blocks import Block, read_blocks, read_header
 from kopitiam.intake.cells import is_text_too_long
 from kopitiam.intake.normal_form import NormalForm
@@ -91,7 +91,7 @@ def examine(order: Order) -> Finding:
         raise  # ends the process; a fresh one tries again
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Arrow
-            return Finding(trouble=storage_trouble(error))
+            return Finding(trouble=storage_error_text(error))
         return Finding(refusal=f"cannot be read: {str(error).partition(chr(10))[0]}")
 
 

@@ -24,8 +24,8 @@ def remove_finished(gateway: Gateway) -> None:
     now = gateway.registry.now()
     for run in gateway.registry.finished_before(now - _SETTLING_SECONDS, with_chunks=True):
         _remove_leftovers(gateway, run)
-    kept = gateway.settings.gateway.keep_results_hours * _SECONDS_PER_HOUR
-    for run in gateway.registry.finished_before(now - kept):
+    kept_seconds = gateway.settings.gateway.keep_results_hours * _SECONDS_PER_HOUR
+    for run in gateway.registry.finished_before(now - kept_seconds):
         remove_run(gateway.storage, run.run)
         gateway.registry.forget_run(run.run)
 
@@ -44,7 +44,8 @@ def _remove_leftovers(gateway: Gateway, run: Run) -> None:
 def sweep(gateway: Gateway) -> None:
     """Remove files that a crash left in storage, of runs that are over. Files of unknown runs stay for
     `orphan_hours`: the registry may be the wrong one."""
-    premises(gateway).recognize(gateway.registry)
+    premises = Premises(gateway.settings.home, gateway.storage, gateway.settings.storage.url)
+    premises.recognize(gateway.registry)
     unknown = []
     for name in filter(is_run_id, runs_at_rest(gateway.storage)):
         try:
@@ -71,10 +72,6 @@ def _remove_orphans(gateway: Gateway, unknown: list[str]) -> None:
             remove_run(gateway.storage, name)
         elif not seconds:
             _log.warning("run %s: the registry does not know it; removed in %g h", name, hours, extra=fields)
-
-
-def premises(gateway: Gateway) -> Premises:
-    return Premises(gateway.settings.home, gateway.storage, gateway.settings.storage.url)
 
 
 def _sweep_seconds(gateway: Gateway) -> float:

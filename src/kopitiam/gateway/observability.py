@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.concurrency import run_in_threadpool
 
 from kopitiam.contracts.errors import KopitiamError, Unavailable
-from kopitiam.gateway.problems import storage_trouble
+from kopitiam.gateway.problems import storage_error_text
 from kopitiam.storage.port import StoragePort
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Readiness:
             except KopitiamError as error:
                 return str(error)
             except OSError as error:
-                return storage_trouble(error)
+                return storage_error_text(error)
         return None
 
 

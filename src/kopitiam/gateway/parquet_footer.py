@@ -200,7 +200,7 @@ class _Decoder:
         return (value >> 1) ^ -(value & 1)
 
     def _varint(self, bits: int) -> int:
-        """Other decoders cut off the bits that are too many, each in its own way."""
+        """Read a number. Surplus bits are malformed: other decoders cut them off in different ways."""
         value = shift = 0
         while (byte := self._byte()) > 0x7F and shift < 64:
             value |= (byte & 0x7F) << shift

@@ -36,7 +36,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem} for status in statuses}
 
 
-def storage_trouble(error: OSError) -> str:
+def storage_error_text(error: OSError) -> str:
     """Return the text for a client about an error of the file system, with advice if the disk is full."""
     is_full = error.errno in _DISK_FULL
     advice = "; make room where the gateway stores, and it goes on by itself" if is_full else ""

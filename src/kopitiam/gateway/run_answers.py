@@ -94,10 +94,10 @@ def fresh_provisional(gateway: Gateway, run: Run) -> Key:
 
 
 def latest_provisional(gateway: Gateway, run: Run) -> Key:
-    """Return the folder of the latest provisional answers, made now only if there are none: paging through an
-    answer should not merge partials for each page."""
-    made = gateway.registry.provisional(run.run)
-    return KEYS.provisional(run.run, made.attempt) if made else fresh_provisional(gateway, run)
+    """Return the folder of the latest provisional answers. Makes them only if there are none: paging through
+    an answer should not merge partials for each page."""
+    latest = gateway.registry.provisional(run.run)
+    return KEYS.provisional(run.run, latest.attempt) if latest else fresh_provisional(gateway, run)
 
 
 def attempt_of(folder: Key) -> str:
@@ -105,13 +105,13 @@ def attempt_of(folder: Key) -> str:
 
 
 def are_provisional(run: Run, folder: Key) -> bool:
-    """Whether the folder has provisional answers. A request for those may get the published ones."""
+    """Whether the folder has provisional answers. A request for those may also find the published ones."""
     return folder == KEYS.provisional(run.run, attempt_of(folder))
 
 
-def coverage_now(gateway: Gateway, run: Run, made: Coverage) -> Coverage:
+def coverage_now(gateway: Gateway, run: Run, coverage: Coverage) -> Coverage:
     """Return the coverage of provisional answers, with the rows that have arrived since they were made."""
-    return made.of_now(gateway.registry.table_states(run.run))
+    return coverage.of_now(gateway.registry.table_states(run.run))
 
 
 def summary_now(gateway: Gateway, run: Run, folder: Key) -> dict[str, Any]:
@@ -177,11 +177,11 @@ def provisional_attempt(gateway: Gateway, run: Run, pause: Callable[[float], Non
 
 
 def _attempt_covering(gateway: Gateway, run: Run, rows: int) -> str | None:
-    made = gateway.registry.provisional(run.run)
-    if made is None or made.figures["processed"] < rows:
+    latest = gateway.registry.provisional(run.run)
+    if latest is None or latest.figures["processed"] < rows:
         return None
-    is_complete = run.state is RunState.OPEN or made.figures["expected"] is not None
-    return made.attempt if is_complete else None
+    is_complete = run.state is RunState.OPEN or latest.figures["expected"] is not None
+    return latest.attempt if is_complete else None
 
 
 def _rows_processed(gateway: Gateway, run: str) -> int:

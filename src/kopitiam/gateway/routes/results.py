@@ -208,6 +208,7 @@ def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
 
 
 def _summary(gateway: Gateway, run: Run, folder: Key) -> RunSummary:
+    """Read the summary, with the coverage of now."""
     with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
         summary = read_summary(file.read())
     if summary.coverage is None:
@@ -218,13 +219,13 @@ def _summary(gateway: Gateway, run: Run, folder: Key) -> RunSummary:
 def _image(gateway: Gateway, run: Run, question: Question, form: Form, folder: Key) -> Response:
     """Render a chart. Raises FileNotFoundError if the answers are removed, even if the chart is cached."""
     _require_file(gateway, folder / question.file_name("parquet"))
-    picture = gateway.charts.picture(folder, answer_files(gateway, run, folder), question)
+    svg = gateway.charts.picture(folder, answer_files(gateway, run, folder), question)
     headers = _headers(folder, question.file_name(form)) | _PAGE_HEADERS
     if form == "svg":
         policy = {"Content-Security-Policy": _PICTURE_POLICY}
-        return Response(standalone_svg(picture), media_type=SVG, headers=headers | policy)
+        return Response(standalone_svg(svg), media_type=SVG, headers=headers | policy)
     as_image: ImageForm = "png" if form == "png" else "pdf"
-    content = gateway.charts.renderer.image(picture, as_image)
+    content = gateway.charts.renderer.image(svg, as_image)
     return Response(content, media_type=_IMAGE_TYPES[form], headers=headers)
 
 

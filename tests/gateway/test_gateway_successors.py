@@ -1,4 +1,4 @@
-"""Two lives of one gateway: the later one is served, and the earlier one does it no harm."""
+"""Two processes under one gateway name: the successor serves, and the earlier one has no effect."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ NAME = "gateway-1"
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Callable[[int], Gateway]]:
-    """One more life of the same gateway."""
+    """Open the same gateway once more, under the next epoch."""
     settings = Settings(home=tmp_path / "home", gateway=GatewaySection(listen="127.0.0.1:0"))
     begun: list[Gateway] = []
     with closing(open_registry("sqlite", settings.home)) as registry, closing(MemoryBus()) as bus:
@@ -37,29 +37,29 @@ def live(tmp_path: Path) -> Iterator[Callable[[int], Gateway]]:
             close_gateway(gateway)
 
 
-def test_a_life_that_ends_leaves_the_folder_of_its_successor_alone(live) -> None:
+def test_closing_keeps_the_incoming_folder_of_the_successor(live) -> None:
     earlier, later = live(1), live(2)
     (later.incoming / "under-way.body").write_bytes(b"x")
     close_gateway(earlier)
     assert (later.incoming / "under-way.body").is_file()
 
 
-def test_a_new_life_sweeps_what_earlier_ones_left_and_no_later_one(live) -> None:
+def test_opening_removes_incoming_folders_of_earlier_epochs_only(live) -> None:
     earlier, later = live(9), live(11)
     assert not earlier.incoming.exists()
-    between = live(10)  # it took its place before the later one, and stood still until now
+    between = live(10)  # opened before the later one, and frozen until now
     assert later.incoming.is_dir()
     assert between.incoming.is_dir()
 
 
-def test_the_last_life_leaves_no_folder_behind(live) -> None:
+def test_closing_the_last_gateway_removes_its_folder(live) -> None:
     gateway = live(1)
     close_gateway(gateway)
     assert list(gateway.home.incoming.iterdir()) == []
 
 
 class Node:
-    """`kopi gateway` on a free port, as a process of its own."""
+    """`kopi gateway` on a free port, in its own process."""
 
     def __init__(self, home: Path, bus: str, listen: str = "127.0.0.1:0") -> None:
         self.home = home
@@ -111,7 +111,7 @@ def begin(tmp_path: Path, rabbitmq) -> Iterator[Callable[..., Node]]:
         node.popen.communicate()
 
 
-def test_a_frozen_gateway_that_wakes_beside_its_successor_says_so_and_does_no_harm(begin, registry) -> None:
+def test_a_frozen_gateway_that_wakes_beside_its_successor_exits_without_effect(begin, registry) -> None:
     frozen = begin()
     run = frozen.connect(registry).open_run()
     frozen.popen.send_signal(signal.SIGSTOP)
@@ -121,13 +121,13 @@ def test_a_frozen_gateway_that_wakes_beside_its_successor_says_so_and_does_no_ha
     frozen.popen.send_signal(signal.SIGCONT)
     code, words = frozen.last_words()
     assert code == 1, words
-    assert f"kopi: {NAME}: another process has taken its place; epoch 1 is over\n" in words
+    assert f"kopi: {NAME}: another process has taken its lease; epoch 1 is stale\n" in words
     assert successor.put(run, 1).status_code == 201
     assert successor.http.get("/readyz").status_code == 200
     assert [(node.state, node.epoch) for node in registry.nodes()] == [("alive", 2)]
 
 
-def test_a_second_gateway_on_a_port_that_is_taken_sends_nobody_away(begin, registry) -> None:
+def test_a_second_gateway_on_a_port_in_use_does_not_take_over_the_lease(begin, registry) -> None:
     first = begin().connect(registry)
     code, words = begin(listen=first.url.removeprefix("http://")).last_words()
     assert (code, "cannot listen on" in words) == (2, True), words

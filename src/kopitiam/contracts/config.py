@@ -1,9 +1,7 @@
 """The settings: `kopitiam.toml`, above it `KOPI_SECTION__KEY` in the environment, above that flags."""
 
 import ipaddress
-import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -13,15 +11,8 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    ValidationError,
     field_validator,
     model_validator,
-)
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
 )
 
 from kopitiam.contracts.batches import MOST_SHARDS
@@ -29,7 +20,6 @@ from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.contracts.parameters import Parameters
 
-DEFAULT_FILE = Path("kopitiam.toml")
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 _A_YEAR = 365 * 86400.0
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63})*")
@@ -263,10 +253,8 @@ class QuestionsSection(_Section):
         return Parameters(*self.years, *self.hours, self.min_amount, self.top)
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(
-        env_prefix="KOPI_", env_nested_delimiter="__", extra="forbid", frozen=True
-    )
+class Settings(_Section):
+    """All settings. `system.settings.load_settings` reads them from the file and the environment."""
 
     home: Path = Field(Path("~/.kopitiam"), validate_default=True)
     umask: str = Field("077", pattern="^0?[0-7]{3}$")  # of all that services write; 027 lets a group read
@@ -328,18 +316,6 @@ class Settings(BaseSettings):
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().absolute()
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del settings_cls, dotenv_settings, file_secret_settings
-        return env_settings, init_settings  # what the file says arrives as init arguments
-
 
 def _is_loopback(host: str) -> bool:
     try:
@@ -351,28 +327,3 @@ def _is_loopback(host: str) -> bool:
 def reachable(host: str) -> str:
     """A gateway may listen on every address of its machine, which is no address to call."""
     return _EVERYWHERE.get(host, host)
-
-
-def load_settings(file: Path | None = None) -> Settings:
-    """Without a file named, `kopitiam.toml` in the working folder counts, if there is one."""
-    if file is None and DEFAULT_FILE.is_file():
-        file = DEFAULT_FILE
-    try:
-        return Settings(**(_read(file) if file else {}))
-    except ValidationError as error:
-        flaw = error.errors()[0]
-        parts = [str(part) for part in flaw["loc"]]
-        is_from_file = file and f"KOPI_{'__'.join(parts)}".upper() not in os.environ
-        origin = file if is_from_file else "environment"
-        raise ConfigError(f"{origin}: {'.'.join(parts)}: {flaw['msg']}") from None
-    except SettingsError as error:
-        raise ConfigError(f"environment: {error}; want JSON") from None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not TOML: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None

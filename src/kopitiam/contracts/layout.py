@@ -73,3 +73,13 @@ def _name_of(shards: Sequence[int]) -> str:
     if len(every) <= _MOST_SHARDS_NAMED:
         return every
     return f"{shards[0]}-to-{shards[-1]}-{hashlib.sha256(every.encode()).hexdigest()[:16]}"
+
+
+MARK_FILE = "registry.json"  # at the root of home and of storage
+
+
+@dataclass(frozen=True)
+class Identity:
+    id: str
+    mark: int  # grows at every start of a gateway or pipeline, and while gateways run
+    is_used: bool = True  # False: made just now, it knows of no run and of no node

@@ -5,6 +5,7 @@ What a field may hold is part of its type, and checked on arrival: a name or an 
 a number goes into the registry.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -97,14 +98,14 @@ class Election(_Message, frozen=True, tag="ELECTION"):
     sender: Count
 
 
-class Answer(_Message, frozen=True, tag="ANSWER"):
+class ElectionAnswer(_Message, frozen=True, tag="ANSWER"):
     """Bully: a higher one lives, and takes the election over."""
 
     sender: Count
     to: Count
 
 
-class Coordinator(_Message, frozen=True, tag="COORDINATOR"):
+class LeaderAnnouncement(_Message, frozen=True, tag="COORDINATOR"):
     """Bully: the sender leads, under this epoch of the registry."""
 
     sender: Count
@@ -121,8 +122,8 @@ Message = (
     | Heartbeat
     | Stopped
     | Election
-    | Answer
-    | Coordinator
+    | ElectionAnswer
+    | LeaderAnnouncement
 )
 
 
@@ -142,3 +143,21 @@ def end_topic(table: str) -> str:
 END_TOPICS = "coordination.end.*"
 HEARTBEAT_TOPIC = "monitor.heartbeat"
 ELECTION_TOPIC = "monitor.election"
+
+
+NodeState = Literal["starting", "alive", "dead", "stopped"]
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A node in the life that its epoch names; `since` is when it came into its state."""
+
+    name: str
+    kind: NodeKind
+    pid: int | None
+    url: str | None
+    state: NodeState
+    since: float
+    epoch: int
+    alarm: str | None = None
+    leader: bool = False

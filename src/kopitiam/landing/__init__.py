@@ -1,1 +1,1 @@
-"""Accepted rows at rest: where they lie, the bytes of a chunk, the rows set aside, and tidying up."""
+"""Accepted rows at rest: chunk files, rejected rows, removal of a run's files, and the registry's mark."""

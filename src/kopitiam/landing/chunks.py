@@ -1,4 +1,4 @@
-"""The file of a chunk: its name, and whether it still has the bytes that were registered."""
+"""The file of a chunk: its key in storage, its Parquet encoding, and the check of its registered bytes."""
 
 import hashlib
 import io
@@ -11,16 +11,19 @@ import pyarrow.parquet as pq
 
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, LogEntry
+from kopitiam.contracts.tables import Table
 from kopitiam.storage.port import Key, StoragePort, own_name
 
 
 def chunk_key(
     storage: StoragePort, run: str, chunk: LogEntry | ChunkRecord, digest: str, is_beside: bool = False
 ) -> Key:
+    """Key of a chunk's file."""
     return named(storage, KEYS.chunk(run, chunk.table, chunk.shard, chunk.number), digest, is_beside)
 
 
 def rejected_key(storage: StoragePort, run: str, chunk: ChunkRecord) -> Key:
+    """Key of the file with the rejected rows of a chunk."""
     return named(storage, bad_rows(run, chunk.table, chunk.number), chunk.digest, chunk.is_beside)
 
 
@@ -29,21 +32,25 @@ def bad_rows(run: str, table: str, number: int) -> Key:
 
 
 def named(storage: StoragePort, key: Key, digest: str, is_beside: bool) -> Key:
+    """Key under which this content is stored; `is_beside`: an orphan has the plain name."""
     return own_name(key, digest) if is_beside else storage.name_of(key, digest)
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the file of a chunk shows: why it cannot be used, if so, and the bounds of its columns of whole
-    numbers. A column is not in `bounds` if its file does not tell its bounds."""
+    """The flaw that makes a chunk's file unusable, if any, and the bounds of its columns of whole numbers, as
+    far as the file has statistics of them."""
 
     flaw: str | None = None
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def inspect(storage: StoragePort, key: Key, rows: int, landed: str | None) -> Inspection:
-    """Every byte counts: Parquet's checksums cover pages only, where the writer made them at all, and a
-    footer that is damaged may hide rows. `landed` is None for chunks of earlier versions."""
+    """Compare a chunk's file with its registered rows and digest, and return its flaw or its bounds.
+
+    The digest covers every byte: Parquet's optional checksums cover pages only, and a damaged footer may hide
+    rows. `landed` is None for chunks of earlier versions.
+    """
     try:
         with storage.open(key) as file:
             if landed is not None and digest_of(file) != landed:
@@ -72,7 +79,7 @@ def _bounds(metadata: pq.FileMetaData) -> dict[str, tuple[int, int]]:
                 bounds[name] = min(least, statistics.min_raw), max(greatest, statistics.max_raw)
             elif statistics is None or statistics.null_count != group.num_rows:
                 unknown.add(name)
-    return {name: found for name, found in bounds.items() if name not in unknown}
+    return {name: pair for name, pair in bounds.items() if name not in unknown}
 
 
 def file_digest(path: Path) -> str:
@@ -85,3 +92,31 @@ def digest_of(file: pa.NativeFile | io.IOBase) -> str:
     while piece := file.read(1 << 20):
         sha.update(piece)
     return sha.hexdigest()
+
+
+# Not LZ4: when it filters by dictionary, the Parquet library of Spark 4.3 cannot read a dictionary page of
+# LZ4_RAW that is larger than 8 KiB. docs/decisions/0013-parquet-codecs.md has the figures.
+_CODEC = "zstd"
+_LEVEL = 1
+# A larger dictionary costs more time and bytes than the plain values do.
+_MAX_DICTIONARY_BYTES = 64 << 10
+
+
+def encode(table: Table, rows: pa.Table) -> bytes:
+    """Encode rows as one Parquet row group, with the statistics by which Spark skips it.
+
+    The same rows give the same bytes, so that an upload can be resumed.
+    """
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows.combine_chunks(),  # pages and dictionaries would depend on the pieces
+        sink,
+        row_group_size=max(rows.num_rows, 1),
+        compression=_CODEC,
+        compression_level=_LEVEL,
+        use_dictionary=[column.name for column in table.columns if column.repeats],
+        dictionary_pagesize_limit=_MAX_DICTIONARY_BYTES,
+        store_schema=False,
+        write_page_checksum=True,  # without it, most flipped bits would be read as other values
+    )
+    return bytes(sink.getvalue())

@@ -1,4 +1,4 @@
-"""Rows that were set aside: kept in a CSV file with their place and reason, and counted."""
+"""Rejected rows, written to a CSV file with their place and reason. `results.answer_files` reads them."""
 
 import csv
 from collections import Counter
@@ -12,8 +12,8 @@ from kopitiam.contracts.tables import Rejected
 COLUMNS = ("table", "file", "line", "reason", "row")
 
 
-class Quarantine:
-    """The file is made with the first rejected row; no row, no file."""
+class RejectedWriter:
+    """Writes rejected rows and counts them by table. Creates the file with the first row."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

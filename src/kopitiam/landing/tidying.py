@@ -1,4 +1,4 @@
-"""What a run leaves in storage, and how it goes. Nothing here minds being cut short and done again."""
+"""Removes the files of a run from storage. Every function is idempotent: repeat it after a crash."""
 
 import logging
 
@@ -6,13 +6,13 @@ from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.layout import KEYS
 from kopitiam.storage.port import Key, StoragePort
 
-# Below a batch: written; by a task that is done, of a job that is not; by a task that is not.
+# Below a batch: committed; of a finished task of an unfinished job; of an unfinished task.
 PARTIALS_OF_RUNS = ("run=*", "_temporary/*/*/run=*", "_temporary/*/_temporary/*/run=*")
 _log = logging.getLogger(__name__)
 
 
 def remove_material(storage: StoragePort, run: str, published: Key | None = None) -> None:
-    """What led to the answers, and what was written without being published."""
+    """Remove chunks, partials, and attempts at answers other than `published`."""
     for folder in storage.find(f"{KEYS.landing}/table=*/shard=*/run={run}"):
         storage.remove(folder)
     for folder in storage.find(f"{KEYS.results(run)}/*=*"):
@@ -23,7 +23,7 @@ def remove_material(storage: StoragePort, run: str, published: Key | None = None
 
 
 def remove_run(storage: StoragePort, run: str) -> None:
-    """Material first: whoever finds answers may still trust them."""
+    """Remove all files of a run, the answers last: as long as they exist they are complete."""
     remove_material(storage, run)
     for below in PARTIALS_OF_RUNS[1:]:
         for folder in storage.find(f"{KEYS.partials}/pipeline=*/batch=*/{below.removesuffix('*')}{run}"):
@@ -32,16 +32,16 @@ def remove_run(storage: StoragePort, run: str) -> None:
         storage.remove(folder)
 
 
-def let_go(storage: StoragePort, run: str) -> None:
-    """The material of a run that is over, as far as it can be reached now; a gateway tidies up the rest."""
+def try_remove_material(storage: StoragePort, run: str) -> None:
+    """Remove the material of a run that is over, if storage is available; else the janitor does so later."""
     try:
         remove_material(storage, run)
     except Unavailable as error:
-        _log.warning("run %s is not tidied up yet: %s", run, error, extra={"run": run})
+        _log.warning("the files of run %s are not removed yet: %s", run, error, extra={"run": run})
 
 
 def remove_partial(storage: StoragePort, folder: Key) -> None:
-    """With the folders above it that this leaves empty: those of its run and of its batch."""
+    """Remove a partial, and the folders of its run and batch if that leaves them empty."""
     storage.remove(folder)
     for above in folder.parents:
         if "=" not in above.name or above.name.startswith("pipeline="):
@@ -51,6 +51,7 @@ def remove_partial(storage: StoragePort, folder: Key) -> None:
 
 
 def runs_at_rest(storage: StoragePort) -> set[str]:
+    """Return the ids of all runs with files in storage."""
     patterns = (
         f"{KEYS.landing}/table=*/shard=*/run=*",
         *(f"{KEYS.partials}/pipeline=*/batch=*/{below}" for below in PARTIALS_OF_RUNS),

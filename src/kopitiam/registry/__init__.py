@@ -1,6 +1,5 @@
-"""What is known about runs, kept in SQL: SQLite beside the data, or PostgreSQL for a cluster."""
+"""The registry: the state of runs and nodes in SQL, in SQLite beside the data or PostgreSQL for a cluster."""
 
-from kopitiam.registry.port import RegistryPort
 from kopitiam.registry.records import Ended, Fence, Lease, Opened, Published, Registered, RunAccount
 from kopitiam.registry.registry import Registry, open_registry
 
@@ -12,7 +11,6 @@ __all__ = [
     "Published",
     "Registered",
     "Registry",
-    "RegistryPort",
     "RunAccount",
     "open_registry",
 ]

@@ -1,19 +1,21 @@
-"""Batches of the stream: committed once, whatever is repeated. Each function is a part of a transaction.
+"""Batches of the stream and the partials they write. A batch is committed once; repeating it changes nothing.
 
 Locks are taken in one order: the batch, its lanes' positions, its runs. The runs come last, since their
 clients wait for them.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, insert, select, update
 
-from kopitiam.contracts.batches import Batch, Committed, Processed, StageRows
+from kopitiam.contracts.batches import Batch, Committed, Partial, Processed, StageRows
 from kopitiam.contracts.errors import ForeignCheckpoint
-from kopitiam.registry import attempts
-from kopitiam.registry.runs import locked_states, touch_all
+from kopitiam.contracts.runs import RunState
+from kopitiam.registry.attempts import forget_attempts
+from kopitiam.registry.records import Fence, require_counts, require_table
+from kopitiam.registry.runs import get_run, lock_states, touch_all
 from kopitiam.registry.schema import (
     batches,
     partials,
@@ -21,44 +23,128 @@ from kopitiam.registry.schema import (
     shard_positions,
     shard_progress,
     stage_progress,
+    upsert,
 )
-from kopitiam.registry.transactions import upsert
+from kopitiam.registry.transactions import RegistryBase
 
 KEPT = 100  # batches of a query; Spark repeats the last one, a restored checkpoint some more
 
 Spans = Mapping[int, tuple[int, int]]
 
 
-def positions(connection: Connection, lanes: Collection[int]) -> dict[int, int]:
-    query = select(shard_positions).where(shard_positions.c.lane.in_(lanes))
-    return dict.fromkeys(lanes, 0) | {row.lane: row.position for row in connection.execute(query)}
+class BatchTransactions(RegistryBase):
+    def positions(self, lanes: Iterable[int]) -> dict[int, int]:
+        """Return the sequence number up to which each lane is processed and committed; 0 if never."""
+        numbers = sorted(set(lanes))
+        query = select(shard_positions).where(shard_positions.c.lane.in_(numbers))
+        return self._read(
+            lambda c: dict.fromkeys(numbers, 0) | {row.lane: row.position for row in c.execute(query)}
+        )
+
+    def commit_batch(self, batch: Batch, fence: Fence | None = None) -> Committed:
+        """Move the positions, add to the counters and store the partials of a batch: all of it, once.
+
+        A batch that was committed before changes nothing and gets the same outcome as then. Runs that are
+        over or gone are ignored; the version of the others grows. Raises `ForeignCheckpoint` if the batch
+        was committed with other spans, does not begin at the positions of its lanes, or ends beyond the log.
+        """
+        _require_batch(batch)
+        return self._write_fenced(fence, lambda c: _commit(c, batch, fence.name if fence else None))
+
+    def partials(self, run: str) -> list[Partial]:
+        """Return the partials of a run, by path."""
+
+        def list_partials(connection: Connection) -> list[Partial]:
+            get_run(connection, run)
+            return partials_of(connection, run)
+
+        return self._read(list_partials)
+
+    def replace_partials(
+        self, run: str, old: Iterable[str], new: Partial, fence: Fence | None = None
+    ) -> bool:
+        """Replace the partials with the paths `old` by `new`, into which they were merged.
+
+        True also if that was done before. False, and no effect, if one of them is missing, or if the run is
+        past its barrier, over or gone. The run's version stays: its partials add up to the same.
+        """
+        paths = frozenset(old)
+        if not paths or new.run != run:
+            raise ValueError(f"want partials of run {run} to replace, and a new one of the same run")
+        return self._write_fenced(fence, lambda c: _replace_partials(c, run, paths, new))
+
+    def partial_paths(self, prefix: str) -> set[str]:
+        """Return the paths of all partials under this prefix, of all runs. Unlisted files are orphans."""
+        is_under = func.substr(partials.c.path, 1, len(prefix)) == prefix
+        query = select(partials.c.path).where(is_under)
+        return self._read(lambda c: set(c.scalars(query)))
 
 
-def commit(connection: Connection, batch: Batch, node: str | None = None) -> Committed:
+def partials_of(connection: Connection, run: str) -> list[Partial]:
+    of = partials.c
+    query = select(of.run, of.path, of.level, of.rows).where(of.run == run)
+    return [Partial(*row) for row in connection.execute(query.order_by(of.path))]
+
+
+def _replace_partials(connection: Connection, run: str, old: Collection[str], new: Partial) -> bool:
+    state = lock_states(connection, [run]).get(run)
+    if state not in (RunState.OPEN, RunState.SEALED):  # past the barrier, the final step reads them
+        return False
+    known = partials_of(connection, run)
+    paths = {partial.path for partial in known}
+    if new in known and paths.isdisjoint(old):
+        return True
+    if not paths.issuperset(old):
+        return False
+    connection.execute(delete(partials).where(partials.c.path.in_(old)))
+    connection.execute(insert(partials).values(asdict(new)))
+    return True
+
+
+def _require_batch(batch: Batch) -> None:
+    require_counts(batch=batch.batch)
+    for lane, (after, upto) in batch.spans.items():
+        require_counts(lane=lane, after=after, upto=upto)
+        if upto < after:
+            raise ValueError(f"lane {lane}: want a span that goes forward, not from {after} to {upto}")
+    for processed in batch.processed:
+        require_table(processed.table)
+        require_counts(chunks=processed.chunks, rows=processed.rows)
+        if processed.shard not in batch.shards:
+            raise ValueError(f"shard {processed.shard}: want a span for what was processed of it")
+    for counted in batch.stage_rows:
+        require_counts(rows_in=counted.rows_in, rows_out=counted.rows_out)
+        if counted.shard not in batch.shards:
+            raise ValueError(f"shard {counted.shard}: want a span for what was counted in it")
+    for partial in batch.partials:
+        require_counts(level=partial.level, rows=partial.rows)
+
+
+def _commit(connection: Connection, batch: Batch, node: str | None = None) -> Committed:
     if not _begin(connection, batch):
         return _repeated(connection, batch)
     _move_positions(connection, batch)
     if batch.batch == 0:
         _forget_superseded(connection, batch)
-    states = locked_states(connection, batch.runs)
-    alive = {run for run, state in states.items() if not state.is_over}
-    _count(connection, [each for each in batch.processed if each.run in alive])
-    _count_stages(connection, [each for each in batch.stage_rows if each.run in alive])
-    kept = [asdict(partial) for partial in batch.partials if partial.run in alive]
+    states = lock_states(connection, batch.runs)
+    current = {run for run, state in states.items() if not state.is_over}
+    _count(connection, [counts for counts in batch.processed if counts.run in current])
+    _count_stages(connection, [counts for counts in batch.stage_rows if counts.run in current])
+    kept = [asdict(partial) for partial in batch.partials if partial.run in current]
     if kept:
         connection.execute(insert(partials), kept)
-    if alive:
-        touch_all(connection, alive)
-        attempts.end_well(connection, alive, "batch", node)
-    ignored = batch.runs - alive
+    if current:
+        touch_all(connection, current)
+        forget_attempts(connection, current, "batch", node)
+    ignored = batch.runs - current
     if ignored:
-        _note_ignored(connection, batch, ignored)
+        _store_ignored(connection, batch, ignored)
     return Committed("committed", ignored)
 
 
 def _begin(connection: Connection, batch: Batch) -> bool:
-    """False if it was committed before; whoever commits the same batch right now is waited for."""
-    values = {"query": batch.query, "batch": batch.batch, "spans": _told(batch.spans), "ignored": "[]"}
+    """False if the batch was committed before; waits for a transaction that commits the same batch now."""
+    values = {"query": batch.query, "batch": batch.batch, "spans": _spans_json(batch.spans), "ignored": "[]"}
     adding = upsert(connection, batches).values(values).on_conflict_do_nothing()
     if connection.scalar(adding.returning(batches.c.batch)) is None:
         return False
@@ -69,7 +155,7 @@ def _begin(connection: Connection, batch: Batch) -> bool:
 
 def _repeated(connection: Connection, batch: Batch) -> Committed:
     before = connection.execute(select(batches.c.spans, batches.c.ignored).where(_is(batch))).one()
-    if before.spans != (spans := _told(batch.spans)):
+    if before.spans != (spans := _spans_json(batch.spans)):
         raise ForeignCheckpoint(
             f"batch {batch.batch} of {batch.query} has the spans {spans}, was committed with {before.spans}"
         )
@@ -79,15 +165,15 @@ def _repeated(connection: Connection, batch: Batch) -> Committed:
 def _move_positions(connection: Connection, batch: Batch) -> None:
     if not batch.spans:
         return
-    stands = _locked_positions(connection, batch.spans)
-    ends = select(shard_counters).where(shard_counters.c.lane.in_(batch.spans))
-    ends_at = {row.lane: row.last for row in connection.execute(ends)}
+    positions = _lock_positions(connection, batch.spans)
+    counters = select(shard_counters).where(shard_counters.c.lane.in_(batch.spans))
+    log_ends = {row.lane: row.last for row in connection.execute(counters)}
     for lane, (after, upto) in sorted(batch.spans.items()):
-        goes = f"batch {batch.batch} of {batch.query} goes from {after} to {upto} in lane {lane}"
-        if stands[lane] != after:
-            raise ForeignCheckpoint(f"{goes}, which stands at {stands[lane]}")
-        if upto > ends_at.get(lane, 0):
-            raise ForeignCheckpoint(f"{goes}, whose log ends at {ends_at.get(lane, 0)}")
+        span = f"batch {batch.batch} of {batch.query} goes from {after} to {upto} in lane {lane}"
+        if positions[lane] != after:
+            raise ForeignCheckpoint(f"{span}, which stands at {positions[lane]}")
+        if upto > log_ends.get(lane, 0):
+            raise ForeignCheckpoint(f"{span}, whose log ends at {log_ends.get(lane, 0)}")
     moving = update(shard_positions).where(shard_positions.c.lane == bindparam("of_lane"))
     connection.execute(
         moving.values(position=bindparam("upto")),
@@ -96,8 +182,8 @@ def _move_positions(connection: Connection, batch: Batch) -> None:
 
 
 def _forget_superseded(connection: Connection, batch: Batch) -> None:
-    """A query that begins takes the place of those that were here before it. Should one of them come back
-    with its checkpoint, the positions refuse it."""
+    """Delete the batches of earlier queries on the same lanes: a new query replaces them. If one of them
+    comes back with its checkpoint, the positions refuse it."""
     others = select(batches.c.query, batches.c.spans).where(batches.c.query != batch.query)
     lanes = {str(lane) for lane in batch.spans}
     superseded = {row.query for row in connection.execute(others) if lanes & json.loads(row.spans).keys()}
@@ -105,16 +191,16 @@ def _forget_superseded(connection: Connection, batch: Batch) -> None:
         connection.execute(delete(batches).where(batches.c.query.in_(superseded)))
 
 
-def _locked_positions(connection: Connection, lanes: Collection[int]) -> dict[int, int]:
-    wanted = sorted(lanes)
-    query = select(shard_positions).where(shard_positions.c.lane.in_(wanted))
+def _lock_positions(connection: Connection, lanes: Collection[int]) -> dict[int, int]:
+    numbers = sorted(lanes)
+    query = select(shard_positions).where(shard_positions.c.lane.in_(numbers))
     locking = query.order_by(shard_positions.c.lane).with_for_update()
-    found = {row.lane: row.position for row in connection.execute(locking)}
-    if missing := [lane for lane in wanted if lane not in found]:
+    positions = {row.lane: row.position for row in connection.execute(locking)}
+    if missing := [lane for lane in numbers if lane not in positions]:
         adding = upsert(connection, shard_positions).on_conflict_do_nothing()
         connection.execute(adding, [{"lane": lane, "position": 0} for lane in missing])
-        found = {row.lane: row.position for row in connection.execute(locking)}
-    return found
+        positions = {row.lane: row.position for row in connection.execute(locking)}
+    return positions
 
 
 def _count(connection: Connection, processed: list[Processed]) -> None:
@@ -136,8 +222,8 @@ def _count(connection: Connection, processed: list[Processed]) -> None:
     )
 
 
-def _count_stages(connection: Connection, counted: list[StageRows]) -> None:
-    if not counted:
+def _count_stages(connection: Connection, stage_rows: list[StageRows]) -> None:
+    if not stage_rows:
         return
     adding = upsert(connection, stage_progress)
     connection.execute(
@@ -148,12 +234,12 @@ def _count_stages(connection: Connection, counted: list[StageRows]) -> None:
                 "rows_out": stage_progress.c.rows_out + adding.excluded.rows_out,
             },
         ),
-        [asdict(each) for each in counted],
+        [asdict(rows) for rows in stage_rows],
     )
 
 
-def _note_ignored(connection: Connection, batch: Batch, ignored: frozenset[str]) -> None:
-    """So that a repeated commit, whose first answer may have been lost, gets the same one."""
+def _store_ignored(connection: Connection, batch: Batch, ignored: frozenset[str]) -> None:
+    """A repeated commit, whose first reply may have been lost, returns the same runs."""
     connection.execute(update(batches).where(_is(batch)).values(ignored=json.dumps(sorted(ignored))))
 
 
@@ -161,5 +247,5 @@ def _is(batch: Batch) -> ColumnElement[bool]:
     return and_(batches.c.query == batch.query, batches.c.batch == batch.batch)
 
 
-def _told(spans: Spans) -> str:
+def _spans_json(spans: Spans) -> str:
     return json.dumps({str(lane): list(spans[lane]) for lane in sorted(spans)})

@@ -1,7 +1,7 @@
-"""Chunks: registered once, numbered per lane in the order in which they become durable, and read back
-as a log. Each function is a part of a transaction.
+"""Chunks: each is registered once, gets a sequence number of its lane in the order in which chunks become
+durable, and is read back as a log.
 
-Registering is the registry's hot path: its statements are texts, which cost a third of built ones.
+Registering is the registry's hot path: its statements are SQL texts, which cost a third of built ones.
 """
 
 from dataclasses import asdict, replace
@@ -11,9 +11,10 @@ from sqlalchemy import Connection, func, select, text
 from kopitiam.contracts.batches import lane_of
 from kopitiam.contracts.errors import RunOver, TableSealed
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, Span
-from kopitiam.registry.records import Registered
-from kopitiam.registry.runs import get_run, locked
+from kopitiam.registry.records import Registered, require_counts, require_table
+from kopitiam.registry.runs import get_run, lock_run
 from kopitiam.registry.schema import chunks, shard_counters
+from kopitiam.registry.transactions import RegistryBase
 
 FIND = text("""
     SELECT run_tables.sealed, chunks.number, chunks.digest, chunks.rows, chunks.bytes, chunks.rejected,
@@ -67,49 +68,123 @@ LOG_COLUMNS = (
 )
 
 
-def register(connection: Connection, run: str, wanted: ChunkRecord, now: float) -> Registered:
-    """`wanted` comes without lane and sequence; the outcome has them."""
-    found = locked(connection, run)
-    if found.state.is_over:
-        raise RunOver(f"run {run} is {found.state}")
-    # Another statement than the lock's: on PostgreSQL it sees what was committed while we waited.
-    key = {"run": run, "table": wanted.table, "number": wanted.number}
-    is_sealed, *before = connection.execute(FIND, key).one()
-    if before[0] is not None:
+class ChunkTransactions(RegistryBase):
+    def register_chunk(
+        self,
+        run: str,
+        table: str,
+        number: int,
+        *,
+        digest: str,
+        rows: int,
+        bytes: int,
+        rejected: int,
+        landed: str | None = None,
+        is_beside: bool = False,
+    ) -> Registered:
+        """Record that a chunk is durable, and renew the run's lease. Idempotent by number and digest.
+
+        Returns `same` or `conflict` for a number that is registered, until the run is over. For a new one,
+        raises `TableSealed` after the table's END, and `RunOver` if the run is not open.
+        """
+        require_table(table)
+        require_counts(number=number, rows=rows, bytes=bytes, rejected=rejected)
+        chunk = ChunkRecord(table, number, digest, rows, bytes, rejected, -1, -1, landed, is_beside)
+        return self._write(lambda c: _register(c, run, chunk, self._clock(c)))
+
+    def chunks(self, run: str, table: str) -> list[ChunkRecord]:
+        """Return the durable chunks of a table, by number."""
+        require_table(table)
+
+        def list_chunks(connection: Connection) -> list[ChunkRecord]:
+            get_run(connection, run)
+            query = select(*CHUNK_COLUMNS).where(chunks.c.run == run, chunks.c.table_name == table)
+            rows = connection.execute(query.order_by(chunks.c.number))
+            return [ChunkRecord(**row._mapping) for row in rows]
+
+        return self._read(list_chunks)
+
+    def log_head(self, lane: int, after: int, max_chunks: int, max_bytes: int) -> int:
+        """Return the sequence number up to which a reader that is at `after` may read.
+
+        This is the last entry within the bounds, or, if all entries are, the lane's last sequence number, so
+        that the reader also passes the gaps of forgotten runs. The first entry always fits.
+        """
+        query = (
+            select(chunks.c.sequence, chunks.c.bytes)
+            .where(chunks.c.lane == lane, chunks.c.sequence > after)
+            .order_by(chunks.c.sequence)
+            .limit(max(max_chunks, 1) + 1)
+        )
+
+        def find_head(connection: Connection) -> int:
+            head, size = after, 0
+            for count, entry in enumerate(connection.execute(query)):
+                size += entry.bytes
+                if count > 0 and (count >= max_chunks or size > max_bytes):
+                    return head
+                head = entry.sequence
+            return max(after, _last_sequence(connection, lane))
+
+        return self._read(find_head)
+
+    def read_span(self, lane: int, after: int, upto: int) -> list[LogEntry]:
+        """Return the chunks of a lane after `after` and up to `upto`, in the order they became durable.
+
+        Once a sequence number is visible, no smaller one appears. Only forgotten runs leave gaps.
+        """
+        is_inside = (chunks.c.lane == lane) & (chunks.c.sequence > after) & (chunks.c.sequence <= upto)
+        query = select(*LOG_COLUMNS).where(is_inside).order_by(chunks.c.sequence)
+        return self._read(lambda c: [LogEntry(*row) for row in c.execute(query)])
+
+    def last_sequence(self, lane: int) -> int:
+        """Return the lane's last sequence number: 0 before the first chunk; it never decreases."""
+        return self._read(lambda c: _last_sequence(c, lane))
+
+
+def _register(connection: Connection, run: str, chunk: ChunkRecord, now: float) -> Registered:
+    """`chunk` has no lane and sequence yet; the outcome has them."""
+    current = lock_run(connection, run)
+    if current.state.is_over:
+        raise RunOver(f"run {run} is {current.state}")
+    # A statement of its own, after the lock: on PostgreSQL it sees what was committed during the wait.
+    key = {"run": run, "table": chunk.table, "number": chunk.number}
+    is_sealed, *row = connection.execute(FIND, key).one()
+    if row[0] is not None:
         connection.execute(RENEW, {"run": run, "now": now})
-        chunk = replace(ChunkRecord(wanted.table, *before), is_beside=bool(before[-1]))  # SQLite has numbers
-        return Registered("same" if chunk.digest == wanted.digest else "conflict", chunk)
-    _want_room(found, is_sealed, wanted)
-    connection.execute(COUNT, {"run": run, **asdict(wanted)})
+        known = replace(ChunkRecord(chunk.table, *row), is_beside=bool(row[-1]))  # SQLite returns 0 or 1
+        return Registered("same" if known.digest == chunk.digest else "conflict", known)
+    _require_open(current, is_sealed, chunk)
+    connection.execute(COUNT, {"run": run, **asdict(chunk)})
     connection.execute(RENEW_AND_TOUCH, {"run": run, "now": now})
-    lane = lane_of(wanted.number, found.shards)
-    chunk = replace(wanted, lane=lane, sequence=take_sequence(connection, lane))
-    connection.execute(STORE, {"run": run, **asdict(chunk)})
-    return Registered("stored", chunk)
+    lane = lane_of(chunk.number, current.shards)
+    stored = replace(chunk, lane=lane, sequence=take_sequence(connection, lane))
+    connection.execute(STORE, {"run": run, **asdict(stored)})
+    return Registered("stored", stored)
 
 
-def _want_room(run: Run, is_sealed: bool, wanted: ChunkRecord) -> None:
+def _require_open(run: Run, is_sealed: bool, chunk: ChunkRecord) -> None:
     if run.state is not RunState.OPEN:
         raise RunOver(f"run {run.run} is {run.state} and takes no more chunks")
     if is_sealed:
-        raise TableSealed(f"{wanted.table} of run {run.run} is sealed, without a chunk {wanted.number}")
+        raise TableSealed(f"{chunk.table} of run {run.run} is sealed, without a chunk {chunk.number}")
 
 
 def take_sequence(connection: Connection, lane: int) -> int:
-    """The counter's row stays locked until the commit: numbers are committed in order, and one that is
-    rolled back is given again. All runs share it, so it is taken as late as can be."""
+    """Return the lane's next sequence number, and lock the counter until the commit.
+
+    So numbers are committed in order, and one that is rolled back is given again. All runs share the
+    counter, so it is taken as late as possible.
+    """
     sequence: int = connection.execute(TAKE_SEQUENCE, {"lane": lane}).scalar_one()
     return sequence
 
 
-def list_chunks(connection: Connection, run: str, table: str) -> list[ChunkRecord]:
-    get_run(connection, run)
-    query = select(*CHUNK_COLUMNS).where(chunks.c.run == run, chunks.c.table_name == table)
-    return [ChunkRecord(**row._mapping) for row in connection.execute(query.order_by(chunks.c.number))]
-
-
 def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, ...]:
-    """Numbers that follow each other differ from their row number by the same amount."""
+    """Return the durable chunk numbers as spans, in order.
+
+    Consecutive numbers differ from their row number by the same amount.
+    """
     numbered = (
         select(
             chunks.c.number,
@@ -123,29 +198,6 @@ def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, .
     return tuple((row[0], row[1]) for row in connection.execute(query))
 
 
-def log_head(connection: Connection, lane: int, after: int, max_chunks: int, max_bytes: int) -> int:
-    query = (
-        select(chunks.c.sequence, chunks.c.bytes)
-        .where(chunks.c.lane == lane, chunks.c.sequence > after)
-        .order_by(chunks.c.sequence)
-        .limit(max(max_chunks, 1) + 1)
-    )
-    head, size = after, 0
-    for count, entry in enumerate(connection.execute(query)):
-        size += entry.bytes
-        if count > 0 and (count >= max_chunks or size > max_bytes):
-            return head
-        head = entry.sequence
-    return max(after, last_sequence(connection, lane))
-
-
-def read_span(connection: Connection, lane: int, after: int, upto: int) -> list[LogEntry]:
-    query = select(*LOG_COLUMNS).where(
-        chunks.c.lane == lane, chunks.c.sequence > after, chunks.c.sequence <= upto
-    )
-    return [LogEntry(*row) for row in connection.execute(query.order_by(chunks.c.sequence))]
-
-
-def last_sequence(connection: Connection, lane: int) -> int:
+def _last_sequence(connection: Connection, lane: int) -> int:
     query = select(shard_counters.c.last).where(shard_counters.c.lane == lane)
     return connection.scalar(query) or 0

@@ -1,8 +1,8 @@
 """The registry's time: the only clock whose readings are compared between processes and machines.
 
 PostgreSQL: the server's clock, read inside the transaction. SQLite, which is on one machine: the time since
-that machine booted, plus an offset that is kept in the registry. All processes of the machine agree on it,
-and no lease runs out because the machine's date was changed. See docs/decisions/0014-time.md.
+that machine booted, plus an offset stored in the registry. All processes of the machine agree on it,
+and no lease expires because the machine's date was changed. See docs/decisions/0014-time.md.
 """
 
 import time
@@ -11,8 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, func, select, text
 
-from kopitiam.registry.schema import registry_clock, runs
-from kopitiam.registry.transactions import upsert
+from kopitiam.registry.schema import registry_clock, runs, upsert
 
 Clock = Callable[[Connection], float]
 
@@ -22,11 +21,12 @@ _SERVER_TIME = text("SELECT EXTRACT(EPOCH FROM clock_timestamp())::double precis
 
 
 def clock_of(engine: Engine) -> Clock:
+    """Return the clock of the database behind `engine`."""
     return _SqliteClock() if engine.dialect.name == "sqlite" else _server_time
 
 
 def injected(now: Callable[[], float]) -> Clock:
-    """A clock of the caller's, for tests that let time pass."""
+    """Return a clock that the caller controls, for tests."""
     return lambda _connection: now()
 
 
@@ -37,8 +37,8 @@ def _server_time(connection: Connection) -> float:
 
 
 def set_clock(connection: Connection) -> None:
-    """Sets the clock of a SQLite registry at its first opening after the machine booted, by the machine's
-    date; never back behind what the registry has seen. Does nothing otherwise, nor for PostgreSQL."""
+    """Set the clock of a SQLite registry by the machine's date, at its first opening after the machine
+    booted, never before the latest time in the registry. No effect otherwise, and none on PostgreSQL."""
     if connection.dialect.name != "sqlite" or (boot := boot_id()) is None:
         return
     if _offset(connection, boot) is not None:
@@ -50,7 +50,7 @@ def set_clock(connection: Connection) -> None:
 
 
 class _SqliteClock:
-    """Reads the offset once: it stays until the machine boots, which this process does not survive."""
+    """Reads the offset once: it changes only when the machine boots, which ends this process too."""
 
     def __init__(self) -> None:
         self._offset: float | None = None
@@ -70,7 +70,7 @@ def _offset(connection: Connection, boot: str) -> float | None:
 
 
 def boot_id() -> str | None:
-    """None where the system does not tell; there a SQLite registry goes by the machine's date."""
+    """None where the system has none; a SQLite registry then uses the machine's date."""
     try:
         return _BOOT_FILE.read_text(encoding="ascii").strip() or None
     except OSError:
@@ -78,5 +78,5 @@ def boot_id() -> str | None:
 
 
 def since_boot() -> float:
-    """The same for all processes of the machine, asleep or awake; nobody can set it."""
+    """Seconds since boot, sleep included: equal for all processes of the machine, and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,13 +1,15 @@
-"""What the registry takes and gives, beside the contracts that all sides share."""
+"""Records that the registry takes and returns, besides those in `contracts`, and checks of its arguments."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kopitiam.contracts.batches import Partial
-from kopitiam.contracts.runs import ChunkRecord, Run, RunFigures, RunState, Span
-from kopitiam.contracts.stages import ByTable, FlowByStage
+from kopitiam.contracts.progress import ByTable, FlowByStage
+from kopitiam.contracts.runs import ChunkRecord, Run, RunFigures, Span
+from kopitiam.questions.layout import LAYOUT
 
 RANK_DIGITS = 6
+LARGEST = 2**63 - 1  # what the database can count
 EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
 
 
@@ -15,15 +17,6 @@ EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
 class Opened:
     run: Run
     is_new: bool  # False: an earlier call with the same key opened it
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which runs a listing is about; what is left out does not matter."""
-
-    owner: str | None = None
-    states: tuple[RunState, ...] = ()
-    search: str = ""  # in the label, whatever the case, or the beginning of the id
 
 
 @dataclass(frozen=True)
@@ -36,15 +29,15 @@ class Registered:
 
 @dataclass(frozen=True)
 class Ended:
-    """What END led to. The table is sealed, or nothing was changed and the figures say why not.
+    """The outcome of END: the table is sealed, or nothing changed and the figures say why.
 
-    `conflict`: the table was sealed before, with other figures than those now asked for.
+    `conflict`: the table was sealed before, with other figures than these.
     """
 
     outcome: EndOutcome
     chunks: int  # durable
     rows: int
-    expected_chunks: int  # as END said
+    expected_chunks: int  # as in END
     expected_rows: int
     missing: tuple[Span, ...] = ()
     extra: tuple[Span, ...] = ()
@@ -59,12 +52,12 @@ class Published:
     attempt: str
     figures: dict[str, Any]
     published_at: float
-    digests: dict[str, str] = field(default_factory=dict)  # of its files; none of an earlier version's
+    digests: dict[str, str] = field(default_factory=dict)  # by file; empty if an earlier version published
 
 
 @dataclass(frozen=True)
 class RunAccount:
-    """All there is to tell of a run, as it was at one moment."""
+    """Everything the registry knows about a run, in one snapshot."""
 
     figures: RunFigures
     expected: ByTable  # of sealed tables
@@ -79,8 +72,8 @@ class Fence:
     """The lease under which a process writes. A write is refused with `StaleEpoch` unless the registry has
     this epoch **and** this holder for the name, checked in the transaction of the write.
 
-    The holder is the random id of one life of a node. Epochs alone are not enough: they go back when the
-    registry is restored from a back-up, and then two lives may have the same one.
+    The holder is a random id, new at each start of a node. Epochs alone are not enough: they go back when
+    the registry is restored from a backup, and then two starts may have the same one.
     """
 
     name: str
@@ -90,7 +83,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease as the registry has it now. `overdue_seconds` is negative until it has run out."""
+    """A lease as the registry has it now. `overdue_seconds` is negative until it expires."""
 
     epoch: int
     holder: str
@@ -102,11 +95,24 @@ class Lease:
 
     @property
     def rank(self) -> int | None:
-        """The rank of a holder that was made by `ranked_holder`."""
+        """The rank in a holder that `ranked_holder` made; None for others."""
         rank, separator, _ = self.holder.partition(" ")
         return int(rank) if separator and rank.isdigit() else None
 
 
 def ranked_holder(rank: int, holder: str) -> str:
-    """The rank stands in front, in digits that compare as numbers do."""
+    """Prefix the holder with its rank, in digits that compare as text like numbers."""
     return f"{rank:0{RANK_DIGITS}d} {holder}"
+
+
+def require_table(table: str) -> None:
+    """Raise `ValueError` unless the layout has this table."""
+    if table not in LAYOUT:
+        raise ValueError(f"no table {table!r}")
+
+
+def require_counts(**counts: int) -> None:
+    """Raise `ValueError` unless the database can store each count."""
+    for name, count in counts.items():
+        if not 0 <= count <= LARGEST:
+            raise ValueError(f"{name} {count}: want 0 to {LARGEST}")

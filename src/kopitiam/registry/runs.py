@@ -1,4 +1,8 @@
-"""Runs: opened, listed, moved from state to state, forgotten. Each function is a part of a transaction."""
+"""Runs: opening, listing, states, leases, removal.
+
+The methods of `RunTransactions` are transactions; the functions are steps inside one, which other
+transactions use too.
+"""
 
 import json
 from collections.abc import Collection, Iterator
@@ -27,11 +31,11 @@ from kopitiam.contracts.errors import (
     RunOver,
     TooManyRuns,
 )
-from kopitiam.contracts.runs import OVER, Run, RunState, can_move
+from kopitiam.contracts.runs import OVER, Run, RunState, can_move, new_run_id
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.registry.records import Opened, Wanted
-from kopitiam.registry.schema import attempts, chunks, owners, partials, run_tables, runs
-from kopitiam.registry.transactions import upsert
+from kopitiam.registry.records import Fence, Opened, require_counts
+from kopitiam.registry.schema import attempts, chunks, owners, partials, run_tables, runs, upsert
+from kopitiam.registry.transactions import RegistryBase
 
 RUN_COLUMNS = tuple(
     runs.c[name]
@@ -43,43 +47,282 @@ RUN_COLUMNS = tuple(
 LOCK = select(*RUN_COLUMNS).where(runs.c.run == bindparam("run")).with_for_update()
 
 
-def open_run(
-    connection: Connection, wanted: Run, key: str | None, lease_seconds: float, most: int | None
+class RunTransactions(RegistryBase):
+    def open_run(
+        self,
+        questions: dict[str, Any],
+        label: str,
+        owner: str,
+        *,
+        idempotency_key: str | None,
+        lease_seconds: float,
+        shards: int,
+        max_open_runs: int | None = None,
+    ) -> Opened:
+        """Open a run, or return the run that this owner opened with the same key before.
+
+        Raises `IdempotencyConflict` if that run has another label or other questions, and `TooManyRuns` if
+        the owner has `max_open_runs` runs in state open.
+        """
+        require_counts(other_shards=shards - 1)
+        name, kept_questions = new_run_id(), json.loads(json.dumps(questions))
+
+        def opened(connection: Connection) -> Opened:
+            now = self._clock(connection)
+            run = Run(
+                run=name,
+                label=label,
+                state=RunState.OPEN,
+                questions=kept_questions,
+                owner=owner,
+                shards=shards,
+                created_at=now,
+                lease_expires_at=now + lease_seconds,
+            )
+            return _open_run(connection, run, idempotency_key, lease_seconds, max_open_runs)
+
+        return self._write(opened)
+
+    def get_run(self, run: str) -> Run:
+        return self._read(lambda c: get_run(c, run))
+
+    def list_runs(
+        self,
+        owner: str | None,
+        limit: int,
+        before: tuple[float, str] | None = None,
+        *,
+        states: tuple[RunState, ...] = (),
+        search: str = "",
+    ) -> list[Run]:
+        """Return a page of runs, newest first; `before` is the `cursor` of the last run on the page before.
+
+        `search` matches any part of a label, ignoring case, or the beginning of an id.
+        """
+        query = select(*RUN_COLUMNS).where(*_filters(owner, states, search)).limit(limit)
+        if before is not None:
+            query = query.where(tuple_(runs.c.created_at, runs.c.run) < before)
+        newest_first = query.order_by(runs.c.created_at.desc(), runs.c.run.desc())
+        return self._read(lambda c: _runs(c, newest_first))
+
+    def count_listed(self, owner: str | None, *, states: tuple[RunState, ...] = (), search: str = "") -> int:
+        """Count the runs on all pages of such a listing."""
+        query = select(func.count()).select_from(runs).where(*_filters(owner, states, search))
+        return self._read(lambda c: c.scalar(query) or 0)
+
+    def max_shards(self) -> int:
+        """Return the largest number of shards of any run that is not over; 0 if there is none."""
+        query = select(func.max(runs.c.shards)).where(runs.c.state.not_in(OVER))
+        return self._read(lambda c: c.scalar(query) or 0)
+
+    def version(self, run: str) -> int:
+        """Return a number that grows with every change of the run, its tables or its progress.
+
+        Renewing its lease or claiming its final step does not change it.
+        """
+        return self._read(lambda c: get_version(c, run))
+
+    def renew_lease(self, run: str, lease_seconds: float) -> None:
+        """Renew the client's lease. Raises `RunOver` if the run is over."""
+
+        def renew(connection: Connection) -> None:
+            expires_at = self._clock(connection) + lease_seconds
+            if (state := lock_run(connection, run).state).is_over:
+                raise RunOver(f"run {run} is {state}")
+            connection.execute(update(runs).where(runs.c.run == run).values(lease_expires_at=expires_at))
+
+        self._write(renew)
+
+    def renew_open_runs(self, fence: Fence | None = None) -> None:
+        """Give every open run at least its full lease again, after clients could not reach any gateway."""
+
+        def renew(connection: Connection) -> None:
+            full = self._clock(connection) + runs.c.lease_seconds
+            is_shorter = (runs.c.state == RunState.OPEN) & (runs.c.lease_expires_at < full)
+            locking = select(runs.c.run).where(is_shorter).order_by(runs.c.run).with_for_update()
+            names = connection.scalars(locking).all()  # locked in the order of lock_states
+            connection.execute(update(runs).where(runs.c.run.in_(names)).values(lease_expires_at=full))
+
+        self._write_fenced(fence, renew)
+
+    def runs_in(self, *states: RunState) -> list[Run]:
+        """Return the runs in these states, oldest first."""
+        return self._read(lambda c: runs_in(c, states))
+
+    def count_runs(self, state: RunState) -> int:
+        query = select(func.count()).where(runs.c.state == state)
+        return self._read(lambda c: c.scalar(query) or 0)
+
+    def expired_runs(self) -> list[Run]:
+        """Return the open runs whose client's lease has expired."""
+
+        def expired(connection: Connection) -> list[Run]:
+            is_expired = runs.c.lease_expires_at <= self._clock(connection)
+            query = select(*RUN_COLUMNS).where(runs.c.state == RunState.OPEN, is_expired)
+            return _runs(connection, query.order_by(runs.c.lease_expires_at, runs.c.run))
+
+        return self._read(expired)
+
+    def move(self, run: str, to: RunState, error: str | None = None, fence: Fence | None = None) -> Run:
+        """Change the run's state. Raises `IllegalTransition` if its state, read under a lock, cannot
+        change to `to`."""
+        return self._write_fenced(fence, lambda c: move_run(c, run, to, self._clock(c), error))
+
+    def force_end(
+        self,
+        run: str,
+        reason: str,
+        only_if_expired: bool = False,
+        fence: Fence | None = None,
+        as_of: float | None = None,
+    ) -> bool:
+        """End a run; True if this call ended it, False if it was over or its lease was renewed meanwhile.
+
+        With `only_if_expired` the lease must have expired both now and at `as_of`, so that a jump of the
+        registry's clock after the caller read it ends no run.
+        """
+
+        def end(connection: Connection) -> bool:
+            now = self._clock(connection)
+            current = lock_run(connection, run)
+            earlier = now if as_of is None else min(now, as_of)
+            has_lease = current.state is not RunState.OPEN or current.lease_expires_at > earlier
+            if current.state.is_over or (only_if_expired and has_lease):
+                return False
+            move_run(connection, run, RunState.ENDED, now, reason)
+            return True
+
+        return self._write_fenced(fence, end)
+
+    def finished_before(self, moment: float, with_chunks: bool = False) -> list[Run]:
+        """Return the runs that were over before `moment`, oldest first; `with_chunks`: only those that still
+        have chunks or partials."""
+        query = select(*RUN_COLUMNS).where(runs.c.state.in_(OVER), runs.c.finished_at < moment)
+        if with_chunks:
+            query = query.where(or_(*(exists().where(of.c.run == runs.c.run) for of in (chunks, partials))))
+        return self._read(lambda c: _runs(c, query.order_by(runs.c.finished_at, runs.c.run)))
+
+    def forget_chunks(self, run: str) -> None:
+        """Delete the chunks, log entries and partials of a run; its figures and progress stay.
+
+        Raises `IllegalTransition` unless the run is over.
+        """
+
+        def forget(connection: Connection) -> None:
+            _require_over(lock_run(connection, run))
+            for table in (chunks, partials, attempts):
+                connection.execute(delete(table).where(table.c.run == run))
+
+        self._write(forget)
+
+    def forget_run(self, run: str) -> bool:
+        """Delete a run with everything that belongs to it; False if there was none.
+
+        Raises `IllegalTransition` unless the run is over.
+        """
+
+        def forget(connection: Connection) -> bool:
+            try:
+                _require_over(lock_run(connection, run))
+            except RunNotFound:
+                return False
+            connection.execute(delete(runs).where(runs.c.run == run))  # deletes its other rows by cascade
+            return True
+
+        return self._write(forget)
+
+
+def get_run(connection: Connection, run: str) -> Run:
+    row = connection.execute(select(*RUN_COLUMNS).where(runs.c.run == run)).one_or_none()
+    if row is None:
+        raise RunNotFound(f"no run {run}")
+    return _run(row)
+
+
+def lock_run(connection: Connection, run: str) -> Run:
+    """Return the run, locked until this transaction ends. (SQLite has only one writer anyway.)"""
+    row = connection.execute(LOCK, {"run": run}).one_or_none()
+    if row is None:
+        raise RunNotFound(f"no run {run}")
+    return _run(row)
+
+
+def lock_states(connection: Connection, names: Collection[str]) -> dict[str, RunState]:
+    """Lock the runs among `names` that exist, and return their states.
+
+    Every transaction locks in the order of ids, so that two of them cannot deadlock.
+    """
+    query = select(runs.c.run, runs.c.state).where(runs.c.run.in_(sorted(names)))
+    rows = connection.execute(query.order_by(runs.c.run).with_for_update())
+    return {row.run: RunState(row.state) for row in rows}
+
+
+def runs_in(connection: Connection, states: tuple[RunState, ...]) -> list[Run]:
+    query = select(*RUN_COLUMNS).where(runs.c.state.in_(states))
+    return _runs(connection, query.order_by(runs.c.created_at, runs.c.run))
+
+
+def get_version(connection: Connection, run: str) -> int:
+    version: int | None = connection.scalar(select(runs.c.version).where(runs.c.run == run))
+    if version is None:
+        raise RunNotFound(f"no run {run}")
+    return version
+
+
+def move_run(connection: Connection, run: str, to: RunState, now: float, error: str | None = None) -> Run:
+    state = lock_run(connection, run).state
+    if not can_move(state, to):
+        raise IllegalTransition(f"run {run} is {state} and cannot become {to}")
+    touch(connection, run, state=to, error=error, finished_at=now if to.is_over else None)
+    return get_run(connection, run)
+
+
+def touch(connection: Connection, run: str, **changes: Any) -> None:
+    """Increase the run's version; every change of a run or of its rows calls this or `touch_all`."""
+    connection.execute(update(runs).where(runs.c.run == run).values(version=runs.c.version + 1, **changes))
+
+
+def touch_all(connection: Connection, names: Collection[str]) -> None:
+    connection.execute(update(runs).where(runs.c.run.in_(names)).values(version=runs.c.version + 1))
+
+
+def _open_run(
+    connection: Connection, run: Run, key: str | None, lease_seconds: float, max_open_runs: int | None
 ) -> Opened:
-    _wait_for_others_of(connection, wanted.owner)
-    if before := _opened_before(connection, wanted, key):
-        if before.label != wanted.label or not _ask_the_same(before, wanted):
+    _lock_owner(connection, run.owner)
+    if before := _opened_before(connection, run.owner, key):
+        if before.label != run.label or not _has_same_questions(before, run):
             raise IdempotencyConflict(f"key {key!r} opened run {before.run}, which asks for something else")
         return Opened(before, is_new=False)
-    if most is not None and _count_open(connection, wanted.owner) >= most:
-        raise TooManyRuns(f"{most} runs are open already, and no more are allowed at once")
+    if max_open_runs is not None and _count_open(connection, run.owner) >= max_open_runs:
+        raise TooManyRuns(f"{max_open_runs} runs are open already, and no more are allowed at once")
     connection.execute(
         insert(runs).values(
-            run=wanted.run,
-            label=wanted.label,
-            state=wanted.state,
-            questions=json.dumps(wanted.questions, sort_keys=True),
-            owner=wanted.owner,
+            run=run.run,
+            label=run.label,
+            state=run.state,
+            questions=json.dumps(run.questions, sort_keys=True),
+            owner=run.owner,
             idempotency_key=key,
-            shards=wanted.shards,
-            created_at=wanted.created_at,
+            shards=run.shards,
+            created_at=run.created_at,
             lease_seconds=lease_seconds,
-            lease_expires_at=wanted.lease_expires_at,
+            lease_expires_at=run.lease_expires_at,
             version=1,
         )
     )
     connection.execute(
         insert(run_tables),
         [
-            {"run": wanted.run, "table_name": table, "chunks": 0, "rows": 0, "rejected": 0}
-            for table in QuestionSet.from_dict(wanted.questions).tables
+            {"run": run.run, "table_name": table, "chunks": 0, "rows": 0, "rejected": 0}
+            for table in QuestionSet.from_dict(run.questions).tables
         ],
     )
-    return Opened(wanted, is_new=True)
+    return Opened(run, is_new=True)
 
 
-def _wait_for_others_of(connection: Connection, owner: str) -> None:
-    """Two openings by one owner go one after the other, so that keys and limits hold."""
+def _lock_owner(connection: Connection, owner: str) -> None:
+    """Serialize the openings by one owner, so that keys and limits hold."""
     adding = upsert(connection, owners).values(owner=owner, runs_opened=1)
     connection.execute(
         adding.on_conflict_do_update(
@@ -88,19 +331,19 @@ def _wait_for_others_of(connection: Connection, owner: str) -> None:
     )
 
 
-def _ask_the_same(one: Run, other: Run) -> bool:
-    """By what they ask: another version may keep it in another form."""
+def _opened_before(connection: Connection, owner: str, key: str | None) -> Run | None:
+    if key is None:
+        return None
+    query = select(*RUN_COLUMNS).where(runs.c.owner == owner, runs.c.idempotency_key == key)
+    row = connection.execute(query).one_or_none()
+    return _run(row) if row else None
+
+
+def _has_same_questions(one: Run, other: Run) -> bool:
+    """Compares their meaning, since another version may store questions in another form."""
     return one.questions == other.questions or (
         QuestionSet.of_run(one.questions) == QuestionSet.of_run(other.questions)
     )
-
-
-def _opened_before(connection: Connection, wanted: Run, key: str | None) -> Run | None:
-    if key is None:
-        return None
-    query = select(*RUN_COLUMNS).where(runs.c.owner == wanted.owner, runs.c.idempotency_key == key)
-    found = connection.execute(query).one_or_none()
-    return _run(found) if found else None
 
 
 def _count_open(connection: Connection, owner: str) -> int:
@@ -108,150 +351,23 @@ def _count_open(connection: Connection, owner: str) -> int:
     return connection.scalar(query) or 0
 
 
-def get_run(connection: Connection, run: str) -> Run:
-    found = connection.execute(select(*RUN_COLUMNS).where(runs.c.run == run)).one_or_none()
-    if found is None:
-        raise RunNotFound(f"no run {run}")
-    return _run(found)
+def _filters(owner: str | None, states: tuple[RunState, ...], search: str) -> Iterator[ColumnElement[bool]]:
+    """Conditions of a listing; an argument that is None or empty does not restrict it."""
+    if owner is not None:
+        yield runs.c.owner == owner
+    if states:
+        yield runs.c.state.in_(states)
+    if search:
+        has_id = runs.c.run.startswith(search.lower(), autoescape=True)
+        yield or_(runs.c.label.icontains(search, autoescape=True), has_id)
 
 
-def locked(connection: Connection, run: str) -> Run:
-    """The run as it stays until this transaction ends. (SQLite's writers are alone anyway.)"""
-    found = connection.execute(LOCK, {"run": run}).one_or_none()
-    if found is None:
-        raise RunNotFound(f"no run {run}")
-    return _run(found)
-
-
-def locked_states(connection: Connection, names: Collection[str]) -> dict[str, RunState]:
-    """Of those that are there. They are locked in the order of their ids, whoever asks: two transactions
-    that want the same runs wait for each other, but never in a circle."""
-    query = select(runs.c.run, runs.c.state).where(runs.c.run.in_(sorted(names)))
-    found = connection.execute(query.order_by(runs.c.run).with_for_update())
-    return {row.run: RunState(row.state) for row in found}
-
-
-def list_runs(
-    connection: Connection, wanted: Wanted, limit: int, before: tuple[float, str] | None
-) -> list[Run]:
-    query = select(*RUN_COLUMNS).where(*_is_wanted(wanted)).limit(limit)
-    if before is not None:
-        query = query.where(tuple_(runs.c.created_at, runs.c.run) < before)
-    return _all(connection, query.order_by(runs.c.created_at.desc(), runs.c.run.desc()))
-
-
-def most_shards(connection: Connection) -> int:
-    query = select(func.max(runs.c.shards)).where(runs.c.state.not_in(OVER))
-    return connection.scalar(query) or 0
-
-
-def count_listed(connection: Connection, wanted: Wanted) -> int:
-    query = select(func.count()).select_from(runs).where(*_is_wanted(wanted))
-    return connection.scalar(query) or 0
-
-
-def _is_wanted(wanted: Wanted) -> Iterator[ColumnElement[bool]]:
-    if wanted.owner is not None:
-        yield runs.c.owner == wanted.owner
-    if wanted.states:
-        yield runs.c.state.in_(wanted.states)
-    if text := wanted.search:
-        is_begun_with = runs.c.run.startswith(text.lower(), autoescape=True)
-        yield or_(runs.c.label.icontains(text, autoescape=True), is_begun_with)
-
-
-def runs_in(connection: Connection, states: tuple[RunState, ...]) -> list[Run]:
-    query = select(*RUN_COLUMNS).where(runs.c.state.in_(states))
-    return _all(connection, query.order_by(runs.c.created_at, runs.c.run))
-
-
-def count_runs(connection: Connection, state: RunState) -> int:
-    return connection.scalar(select(func.count()).where(runs.c.state == state)) or 0
-
-
-def expired_runs(connection: Connection, now: float) -> list[Run]:
-    query = select(*RUN_COLUMNS).where(runs.c.state == RunState.OPEN, runs.c.lease_expires_at <= now)
-    return _all(connection, query.order_by(runs.c.lease_expires_at, runs.c.run))
-
-
-def finished_before(connection: Connection, moment: float, with_chunks: bool) -> list[Run]:
-    query = select(*RUN_COLUMNS).where(runs.c.state.in_(OVER), runs.c.finished_at < moment)
-    if with_chunks:
-        query = query.where(or_(*(exists().where(of.c.run == runs.c.run) for of in (chunks, partials))))
-    return _all(connection, query.order_by(runs.c.finished_at, runs.c.run))
-
-
-def version(connection: Connection, run: str) -> int:
-    found: int | None = connection.scalar(select(runs.c.version).where(runs.c.run == run))
-    if found is None:
-        raise RunNotFound(f"no run {run}")
-    return found
-
-
-def touch(connection: Connection, run: str, **changes: Any) -> None:
-    """Every change of a run or of what belongs to it goes through here, so that its version grows."""
-    connection.execute(update(runs).where(runs.c.run == run).values(version=runs.c.version + 1, **changes))
-
-
-def touch_all(connection: Connection, names: Collection[str]) -> None:
-    connection.execute(update(runs).where(runs.c.run.in_(names)).values(version=runs.c.version + 1))
-
-
-def renew_lease(connection: Connection, run: str, expires_at: float) -> None:
-    if (state := locked(connection, run).state).is_over:
-        raise RunOver(f"run {run} is {state}")
-    connection.execute(update(runs).where(runs.c.run == run).values(lease_expires_at=expires_at))
-
-
-def renew_open_runs(connection: Connection, now: float) -> None:
-    is_open = runs.c.state == RunState.OPEN
-    full = now + runs.c.lease_seconds
-    shorter = select(runs.c.run).where(is_open, runs.c.lease_expires_at < full)
-    names = connection.scalars(shorter.order_by(runs.c.run).with_for_update()).all()  # as in locked_states
-    connection.execute(update(runs).where(runs.c.run.in_(names)).values(lease_expires_at=full))
-
-
-def move(connection: Connection, run: str, to: RunState, now: float, error: str | None = None) -> Run:
-    state = locked(connection, run).state
-    if not can_move(state, to):
-        raise IllegalTransition(f"run {run} is {state} and cannot become {to}")
-    touch(connection, run, state=to, error=error, finished_at=now if to.is_over else None)
-    return get_run(connection, run)
-
-
-def force_end(  # noqa: PLR0917 - as the port has them
-    connection: Connection, run: str, reason: str, now: float, only_if_expired: bool, as_of: float | None
-) -> bool:
-    found = locked(connection, run)
-    earlier = now if as_of is None else min(now, as_of)
-    is_alive = found.state is not RunState.OPEN or found.lease_expires_at > earlier
-    if found.state.is_over or (only_if_expired and is_alive):
-        return False
-    move(connection, run, RunState.ENDED, now, reason)
-    return True
-
-
-def forget_chunks(connection: Connection, run: str) -> None:
-    _want_over(locked(connection, run))
-    for table in (chunks, partials, attempts):
-        connection.execute(delete(table).where(table.c.run == run))
-
-
-def forget_run(connection: Connection, run: str) -> bool:
-    try:
-        _want_over(locked(connection, run))
-    except RunNotFound:
-        return False
-    connection.execute(delete(runs).where(runs.c.run == run))  # what belongs to it goes along
-    return True
-
-
-def _want_over(run: Run) -> None:
+def _require_over(run: Run) -> None:
     if not run.state.is_over:
         raise IllegalTransition(f"run {run.run} is {run.state}: only a run that is over can be forgotten")
 
 
-def _all(connection: Connection, query: Select[Any]) -> list[Run]:
+def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
     return [_run(row) for row in connection.execute(query)]
 
 

@@ -1,13 +1,14 @@
-"""The tables of the registry. What is here must equal what the migrations make; a test compares them.
+"""The SQL tables of the registry. They must equal the outcome of the migrations; a test compares them.
 
 The chunks are their own log: `(lane, sequence)` is unique, and ordered as the chunks became durable.
-How far that log has been processed is in `shard_positions`; `batches` knows who moved it there.
+`shard_positions` says how far that log has been processed, `batches` by which batches.
 """
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Double,
     ForeignKey,
     Index,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 metadata = MetaData(
     naming_convention={
@@ -27,6 +29,12 @@ metadata = MetaData(
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     }
 )
+
+
+def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that takes ON CONFLICT clauses, which SQLite and PostgreSQL spell alike."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
 
 
 def _of_run() -> Column[str]:
@@ -101,7 +109,7 @@ chunks = Table(
     Column("rejected", BigInteger, nullable=False),
     Column("lane", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("landed", Text),  # the digest of the file, which is not the body's if that was CSV
+    Column("landed", Text),  # digest of the file, which differs from the body's if that was CSV
     Column("is_beside", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("lane", "sequence", name="uq_chunks_shard_sequence"),
 )
@@ -152,16 +160,16 @@ partials = Table(
     Index(None, "run"),
 )
 
-# Attempts that have begun and did not end well: those that end well, or are given back, are deleted.
+# Attempts that have begun and did not succeed: those that succeed, or are withdrawn, are deleted.
 attempts = Table(
     "attempts",
     metadata,
     Column("attempt", Text, primary_key=True),
     _of_run(),
     Column("step", Text, nullable=False),
-    Column("node", Text, nullable=False),  # the pipeline whose attempt it is
+    Column("node", Text, nullable=False),  # the pipeline that makes it
     Column("begun_at", Double, nullable=False),
-    Column("reason", Text),  # none while it lasts, and for one whose process ended without a word
+    Column("reason", Text),  # NULL while it runs, and if its process died before it recorded one
     Index(None, "run"),
 )
 

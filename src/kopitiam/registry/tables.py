@@ -1,19 +1,20 @@
-"""The tables of a run: what is durable of each, its END, and what every shard then has to process. Each
-function is a part of a transaction.
+"""The tables of a run: durable chunks and rows, END, and the chunks and rows that every shard has to process
+or has processed. Also the account of a whole run.
 """
 
-from sqlalchemy import Connection, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, exists, func, insert, select, update
 
 from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.progress import ByTable, FlowByStage, RowFlow, Volume
 from kopitiam.contracts.runs import Run, RunFigures, RunState, Span, TableState, beyond, gaps
 from kopitiam.questions.layout import LAYOUT
+from kopitiam.registry.batches import partials_of
 from kopitiam.registry.chunks import durable_spans
-from kopitiam.registry.partials import list_partials
-from kopitiam.registry.records import Ended, EndOutcome, RunAccount
+from kopitiam.registry.records import Ended, EndOutcome, RunAccount, require_counts, require_table
 from kopitiam.registry.results import published
-from kopitiam.registry.runs import get_run, locked, move, touch, version
-from kopitiam.registry.schema import chunks, run_tables, shard_expectations
-from kopitiam.registry.volumes import expected, processed, stage_flows
+from kopitiam.registry.runs import get_run, get_version, lock_run, move_run, touch
+from kopitiam.registry.schema import chunks, run_tables, shard_expectations, shard_progress, stage_progress
+from kopitiam.registry.transactions import RegistryBase
 
 STATE_COLUMNS = (
     run_tables.c.chunks,
@@ -25,52 +26,120 @@ STATE_COLUMNS = (
 )
 
 
-def table_states(connection: Connection, run: str) -> dict[str, TableState]:
-    get_run(connection, run)
+class TableTransactions(RegistryBase):
+    def table_states(self, run: str) -> dict[str, TableState]:
+        """Return the state of each table of the run, in the order of the layout."""
+
+        def states(connection: Connection) -> dict[str, TableState]:
+            get_run(connection, run)
+            return _table_states(connection, run)
+
+        return self._read(states)
+
+    def run_account(self, run: str) -> RunAccount:
+        """Return figures, expectations, progress, partials and answers of a run, in one snapshot."""
+
+        def account(connection: Connection) -> RunAccount:
+            return RunAccount(
+                RunFigures(
+                    get_run(connection, run), _table_states(connection, run), get_version(connection, run)
+                ),
+                expected(connection, run),
+                processed(connection, run),
+                tuple(partials_of(connection, run)),
+                published(connection, run),
+                _stage_flows(connection, run),
+            )
+
+        return self._read(account)
+
+    def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
+        """Seal the table if exactly these chunks and rows are durable, and with the last table the run.
+
+        `rejected` rows were set aside before they came into any chunk; they are counted once. Repeating the
+        call with the same figures changes nothing. Raises `RunOver` if the run failed or was ended.
+        """
+        require_table(table)
+        require_counts(chunks=chunks, rows=rows, rejected=rejected)
+        return self._write(lambda c: _end_table(c, run, table, (chunks, rows), rejected, now=self._clock(c)))
+
+    def expectations(self, run: str) -> ByTable:
+        """Return what is to be processed: for each sealed table and every shard, zero included."""
+
+        def expectations(connection: Connection) -> ByTable:
+            get_run(connection, run)
+            return expected(connection, run)
+
+        return self._read(expectations)
+
+    def progress(self, run: str) -> ByTable:
+        """Return what was processed, for shards with any progress. It is kept when the run is over."""
+
+        def progress(connection: Connection) -> ByTable:
+            get_run(connection, run)
+            return processed(connection, run)
+
+        return self._read(progress)
+
+
+def expected(connection: Connection, run: str) -> ByTable:
+    return volumes_by_run(connection, shard_expectations, shard_expectations.c.run == run).get(run, {})
+
+
+def processed(connection: Connection, run: str) -> ByTable:
+    return volumes_by_run(connection, shard_progress, shard_progress.c.run == run).get(run, {})
+
+
+def volumes_by_run(
+    connection: Connection, volumes: Table, condition: ColumnElement[bool]
+) -> dict[str, ByTable]:
+    of = volumes.c
+    query = select(of.run, of.table_name, of.shard, of.chunks, of.rows).where(condition)
+    by_run: dict[str, dict[str, dict[int, Volume]]] = {}
+    for run, table, shard, chunk_count, rows in connection.execute(query.order_by(of.table_name, of.shard)):
+        by_run.setdefault(run, {}).setdefault(table, {})[shard] = Volume(chunk_count, rows)
+    return dict(by_run)
+
+
+def _stage_flows(connection: Connection, run: str) -> FlowByStage:
+    of = stage_progress.c
+    query = select(of.stage, of.shard, of.rows_in, of.rows_out).where(of.run == run)
+    flows: dict[str, dict[int, RowFlow]] = {}
+    for stage, shard, rows_in, rows_out in connection.execute(query.order_by(of.stage, of.shard)):
+        flows.setdefault(stage, {})[shard] = RowFlow(rows_in, rows_out)
+    return flows
+
+
+def _table_states(connection: Connection, run: str) -> dict[str, TableState]:
     query = select(run_tables.c.table_name, *STATE_COLUMNS).where(run_tables.c.run == run)
-    found = {row[0]: TableState(*row[1:]) for row in connection.execute(query)}
-    return {table: found[table] for table in LAYOUT if table in found}
+    states = {row[0]: TableState(*row[1:]) for row in connection.execute(query)}
+    return {table: states[table] for table in LAYOUT if table in states}
 
 
-def figures(connection: Connection, run: str) -> RunFigures:
-    return RunFigures(get_run(connection, run), table_states(connection, run), version(connection, run))
-
-
-def account(connection: Connection, run: str) -> RunAccount:
-    return RunAccount(
-        figures(connection, run),
-        expected(connection, run),
-        processed(connection, run),
-        tuple(list_partials(connection, run)),
-        published(connection, run),
-        stage_flows(connection, run),
-    )
-
-
-def end_table(
-    connection: Connection, run: str, table: str, expected: tuple[int, int], *, rejected: int, now: float
-) -> Ended:
-    """`expected` are the chunks and rows that END tells of, `rejected` the rows that are in no chunk."""
-    found = locked(connection, run)
-    if found.state in (RunState.FAILED, RunState.ENDED):
-        raise RunOver(f"run {run} is {found.state}")
-    state = _state(connection, run, table)
-    if state.sealed:
-        is_same = (state.expected_chunks, state.expected_rows) == expected
-        return Ended("sealed" if is_same else "conflict", state.chunks, state.rows, *expected)
-    ended = _compare(durable_spans(connection, run, table), state, expected)
-    if ended.sealed:
-        _seal(connection, found, table, ended, rejected=rejected, now=now)
-    return ended
-
-
-def _state(connection: Connection, run: str, table: str) -> TableState:
+def _table_state(connection: Connection, run: str, table: str) -> TableState:
     query = select(*STATE_COLUMNS).where(run_tables.c.run == run, run_tables.c.table_name == table)
     return TableState(*connection.execute(query).one())
 
 
-def _compare(durable: tuple[Span, ...], state: TableState, expected: tuple[int, int]) -> Ended:
-    expected_chunks, expected_rows = expected
+def _end_table(
+    connection: Connection, run: str, table: str, figures: tuple[int, int], rejected: int, *, now: float
+) -> Ended:
+    """`figures` are the chunks and rows in END, `rejected` the rows that are in no chunk."""
+    current = lock_run(connection, run)
+    if current.state in (RunState.FAILED, RunState.ENDED):
+        raise RunOver(f"run {run} is {current.state}")
+    state = _table_state(connection, run, table)
+    if state.sealed:
+        is_same = (state.expected_chunks, state.expected_rows) == figures
+        return Ended("sealed" if is_same else "conflict", state.chunks, state.rows, *figures)
+    ended = _compare(durable_spans(connection, run, table), state, figures)
+    if ended.sealed:
+        _seal(connection, current, table, ended, rejected=rejected, now=now)
+    return ended
+
+
+def _compare(durable: tuple[Span, ...], state: TableState, figures: tuple[int, int]) -> Ended:
+    expected_chunks, expected_rows = figures
     missing, extra = gaps(durable, expected_chunks), beyond(durable, expected_chunks)
     outcome: EndOutcome
     if missing:
@@ -79,7 +148,7 @@ def _compare(durable: tuple[Span, ...], state: TableState, expected: tuple[int, 
         outcome = "extra"
     else:
         outcome = "sealed" if state.rows == expected_rows else "rows_differ"
-    return Ended(outcome, state.chunks, state.rows, *expected, missing, extra)
+    return Ended(outcome, state.chunks, state.rows, *figures, missing, extra)
 
 
 def _seal(connection: Connection, run: Run, table: str, ended: Ended, *, rejected: int, now: float) -> None:
@@ -98,11 +167,11 @@ def _seal(connection: Connection, run: Run, table: str, ended: Ended, *, rejecte
     if connection.scalar(select(unsealed)):
         touch(connection, run.run)
     else:
-        move(connection, run.run, RunState.SEALED, now)
+        move_run(connection, run.run, RunState.SEALED, now)
 
 
 def _expect(connection: Connection, run: Run, table: str) -> None:
-    """Every shard learns what it will get, also if that is nothing, so that empty shards close too."""
+    """Store the expectations of every shard, zero included, so that empty shards close too."""
     shard = (chunks.c.number % run.shards).label("shard")
     query = (
         select(shard, func.count(), func.sum(chunks.c.rows))
@@ -110,11 +179,11 @@ def _expect(connection: Connection, run: Run, table: str) -> None:
         .group_by(shard)
     )
     durable = {shard: (count, int(rows)) for shard, count, rows in connection.execute(query)}
-    expected = [(shard, *durable.get(shard, (0, 0))) for shard in range(run.shards)]
+    by_shard = [(shard, *durable.get(shard, (0, 0))) for shard in range(run.shards)]
     connection.execute(
         insert(shard_expectations),
         [
             {"run": run.run, "table_name": table, "shard": shard, "chunks": count, "rows": rows}
-            for shard, count, rows in expected
+            for shard, count, rows in by_shard
         ],
     )

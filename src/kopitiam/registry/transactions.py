@@ -1,32 +1,61 @@
-"""One transaction at a time: begun, tried again where that is safe, its troubles translated. Nothing
-else in the registry catches what the database raises.
+"""How a transaction of the registry runs: begun, retried where that is safe, bounded in time, fenced.
+
+Database errors are translated here; nothing else in the registry catches them. The transactions themselves
+are the methods of the mixins of `Registry` (`runs.py`, `chunks.py` …).
 """
 
+import contextlib
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, Table
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Engine, and_, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-from kopitiam.contracts.errors import RegistryUnavailable
-from kopitiam.registry.deadlines import CALL_SECONDS, seconds_left, within
+from kopitiam.contracts.errors import RegistryUnavailable, StaleEpoch
+from kopitiam.registry.clock import clock_of, injected
+from kopitiam.registry.records import Fence
+from kopitiam.registry.schema import leases
 
 T = TypeVar("T")
 
+CALL_SECONDS = 15.0  # for a call with all its retries
 ATTEMPTS = 5
-PATIENCE_SECONDS = 5.0  # no new attempt after this long
+RETRY_SECONDS = 5.0  # no new attempt after this long
 FIRST_PAUSE_SECONDS = 0.05
-TURN_SECONDS = 9.0  # for the other writers of this process; SQLite itself waits ten for those of others
+TURN_SECONDS = 9.0  # wait for other writers of this process; SQLite itself waits ten for other processes
 ROLLED_BACK = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
 NO_RIGHTS = {"42501", "3F000"}  # PostgreSQL: permission denied, no schema to create in
-WANTED_RIGHTS = "grant its user USAGE and CREATE on the schema, and all on the tables in it"
+REQUIRED_RIGHTS = "grant its user USAGE and CREATE on the schema, and all on the tables in it"
 OUR_MISTAKES = (IntegrityError, ProgrammingError, DataError)
+NO_HOLDER = ""  # the holder of a released lease
+
+
+class _CallDeadline(threading.local):
+    moment: float | None = None
+
+
+_deadline = _CallDeadline()
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Bound the registry calls of this thread inside the block. An earlier outer deadline stays in force."""
+    before = _deadline.moment
+    moment = time.monotonic() + seconds
+    _deadline.moment = moment if before is None else min(before, moment)
+    try:
+        yield
+    finally:
+        _deadline.moment = before
+
+
+def seconds_left() -> float:
+    """Seconds until the deadline of the current call."""
+    return CALL_SECONDS if _deadline.moment is None else max(0.0, _deadline.moment - time.monotonic())
 
 
 class Transactions:
@@ -36,21 +65,25 @@ class Transactions:
         is_sqlite = engine.dialect.name == "sqlite"
         self._pause = pause
         self._writer = engine.execution_options(writes=True)
-        # All that is read in one transaction is of one moment; SQLite does that by itself.
+        # All reads of one transaction see one snapshot; SQLite does that by default.
         snapshot = {} if is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._reader = engine.execution_options(writes=False, **snapshot)
         # SQLite has one writer. Threads that queue here wake at once; in SQLite they would poll.
         self._turn = threading.Lock() if is_sqlite else None
 
     def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a read-only transaction. Raises `RegistryUnavailable`."""
         return self._run(self._reader, work)
 
     def write(self, work: Callable[[Connection], T], seconds: float = CALL_SECONDS) -> T:
-        """`work` may be called more than once, each time in a new transaction."""
+        """Run `work` in a transaction and commit it. Raises `RegistryUnavailable`.
+
+        A retry calls `work` again, each time in a new transaction.
+        """
         with self._in_turn():
             return self._run(self._writer, work, seconds)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _in_turn(self) -> Iterator[None]:
         if self._turn is None:
             yield
@@ -69,33 +102,33 @@ class Transactions:
     def _attempts(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         begun = time.monotonic()
         for attempt in range(ATTEMPTS):
-            is_decided = False
+            is_committing = False
             try:
                 with engine.connect() as connection, connection.begin() as transaction:
                     outcome = work(connection)
-                    is_decided = True
+                    is_committing = True
                     transaction.commit()
                     return outcome
             except OUR_MISTAKES as error:
                 if getattr(error.orig, "sqlstate", None) not in NO_RIGHTS:
                     raise
-                raise RegistryUnavailable(f"registry: {_reason(error)}; {WANTED_RIGHTS}") from error
+                raise RegistryUnavailable(f"registry: {_reason(error)}; {REQUIRED_RIGHTS}") from error
             except (DBAPIError, PoolExhausted) as error:
-                has_waited = time.monotonic() - begun > PATIENCE_SECONDS or not seconds_left()
-                is_last = attempt == ATTEMPTS - 1 or has_waited
-                if is_last or not _may_repeat(error, is_decided):
+                is_late = time.monotonic() - begun > RETRY_SECONDS or not seconds_left()
+                is_last = attempt == ATTEMPTS - 1 or is_late
+                if is_last or not _may_retry(error, is_committing):
                     raise RegistryUnavailable(f"registry: {_reason(error)}") from error
             self._pause(FIRST_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311
         raise AssertionError("unreachable")
 
 
-def _may_repeat(error: DBAPIError | PoolExhausted, is_decided: bool) -> bool:
+def _may_retry(error: DBAPIError | PoolExhausted, is_committing: bool) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     if getattr(error.orig, "sqlstate", None) in ROLLED_BACK:
         return True
-    if is_decided:
-        return False  # it broke while committing: nobody knows whether it took effect
+    if is_committing:
+        return False  # the commit may or may not have taken effect
     has_lost_connection = error.connection_invalidated or error.statement is None  # None: never had one
     return has_lost_connection or "database is locked" in str(error.orig)
 
@@ -106,7 +139,43 @@ def _reason(error: DBAPIError | PoolExhausted) -> str:
     return (str(cause).strip() or type(cause).__name__).splitlines()[0]
 
 
-def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that may say what to do ON CONFLICT: SQLite and PostgreSQL share the wording."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+class RegistryBase:
+    """The engine, clock and transactions that all mixins of `Registry` share."""
+
+    def __init__(self, engine: Engine, now: Callable[[], float] | None = None) -> None:
+        self._engine = engine
+        self._clock = injected(now) if now else clock_of(engine)
+        self._transactions = Transactions(engine)
+        self._read = self._transactions.read
+        self._write = self._transactions.write
+
+    def _write_fenced(self, fence: Fence | None, work: Callable[[Connection], T]) -> T:
+        """Write under a fence. Raises `StaleEpoch`, without effect, if the fence is no longer current."""
+
+        def fenced(connection: Connection) -> T:
+            _require_current(connection, fence)
+            return work(connection)
+
+        return self._write(fenced)
+
+
+def _require_current(connection: Connection, fence: Fence | None) -> None:
+    """Lock the lease until the transaction ends, so that no other holder can take it over meanwhile.
+
+    An expired lease is accepted: it fences until another holder takes it.
+    """
+    if fence is None:
+        return
+    query = select(leases.c.epoch).where(is_held_by(fence))
+    if connection.scalar(query.with_for_update(read=True)) is None:
+        raise StaleEpoch(f"epoch {fence.epoch} of {fence.name} is over")
+
+
+def is_held_by(fence: Fence) -> ColumnElement[bool]:
+    """SQL condition: the lease has this epoch and this holder, expired or not."""
+    return and_(
+        leases.c.name == fence.name,
+        leases.c.epoch == fence.epoch,
+        leases.c.holder == fence.holder,
+        leases.c.holder != NO_HOLDER,
+    )

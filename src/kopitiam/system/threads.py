@@ -9,7 +9,7 @@ _FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next l
 
 
 @contextlib.contextmanager
-def working(
+def run_threads(
     *works: Callable[[], None], stop: Sequence[Callable[[], None]], trouble: "Future[None]"
 ) -> Iterator[None]:
     """Each on a thread of its own while the block lasts; `trouble` gets what one of them raises."""

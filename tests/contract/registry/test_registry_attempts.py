@@ -10,7 +10,7 @@ from kopitiam.registry import Fence
 
 @pytest.fixture
 def fence(registry) -> Fence:
-    return Fence("pipeline-1", registry.enlist("pipeline-1", "life", 60), "life")
+    return Fence("pipeline-1", registry.take_over("pipeline-1", "life", 60), "life")
 
 
 def test_an_attempt_counts_for_each_run_from_its_beginning_until_it_is_given_back(
@@ -21,14 +21,14 @@ def test_an_attempt_counts_for_each_run_from_its_beginning_until_it_is_given_bac
     clock.advance(1)
     registry.begin_attempt("a2", "batch", [one], fence)
     registry.begin_attempt("f1", "final", [one], fence)
-    registry.end_attempt_badly("a2", "Spark's process died")
+    registry.fail_attempt("a2", "Spark's process died")
 
     found = registry.attempts([one, other, "unknown"], "batch")
     assert found == {one: [Attempt("a1"), Attempt("a2", "Spark's process died")], other: [Attempt("a1")]}
     assert registry.attempts([one], "final") == {one: [Attempt("f1")]}
 
-    registry.give_back_attempt("a1")
-    registry.give_back_attempt("a1")  # again changes nothing
+    registry.withdraw_attempt("a1")
+    registry.withdraw_attempt("a1")  # again changes nothing
     assert registry.attempts([one, other], "batch") == {one: [Attempt("a2", "Spark's process died")]}
 
 
@@ -45,7 +45,7 @@ def test_a_commit_forgets_the_attempts_at_its_batch_only(registry, open_run, put
 def test_pipelines_at_other_shards_of_a_run_do_not_count_each_others_attempts(
     registry, open_run, put, fence
 ) -> None:
-    run, other = open_run(), Fence("pipeline-2", registry.enlist("pipeline-2", "life", 60), "life")
+    run, other = open_run(), Fence("pipeline-2", registry.take_over("pipeline-2", "life", 60), "life")
     put(run, 0)
     registry.begin_attempt("a1", "batch", [run], fence)
     registry.begin_attempt("b1", "batch", [run], other)
@@ -72,10 +72,10 @@ def test_nothing_is_begun_under_a_stale_epoch_or_for_a_run_that_is_over(registry
     registry.force_end(over, "cancelled")
     registry.begin_attempt("a1", "batch", [run, over, "unknown"], fence)
     assert registry.attempts([run, over], "batch") == {run: [Attempt("a1")]}
-    registry.enlist("pipeline-1", "next life", 60)
+    registry.take_over("pipeline-1", "next life", 60)
     with pytest.raises(StaleEpoch):
         registry.begin_attempt("a2", "batch", [run], fence)
-    registry.give_back_attempt("a1")  # by the one that was replaced
+    registry.withdraw_attempt("a1")  # by the one that was replaced
     assert registry.attempts([run], "batch") == {}
 
 

@@ -9,11 +9,10 @@ import pytest
 from sqlalchemy import event, update
 
 from catalog_tables import TABLES
-from kopitiam.contracts.barriers import Snapshot
 from kopitiam.contracts.batches import Batch, Processed, StageRows
 from kopitiam.contracts.errors import BarrierNotReady, IllegalTransition, RunOver
+from kopitiam.contracts.progress import RowFlow, Snapshot, Volume
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import RowFlow, Volume
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry import Registry
 from kopitiam.registry.engine import connect_engine
@@ -154,7 +153,7 @@ def test_a_barrier_stays_closed_when_the_rows_differ(registry, sealed, rows: int
         BarrierNotReady, match=f"expected 2 chunks with 20 rows, processed 2 chunks with {rows}"
     ):
         registry.open_barrier(run)
-    assert registry.fail_if_wrong(run) is not None
+    assert registry.fail_if_contradictory(run) is not None
     failed = registry.get_run(run)
     assert failed.state is RunState.FAILED
     assert (
@@ -166,14 +165,14 @@ def test_a_barrier_stays_closed_when_the_rows_differ(registry, sealed, rows: int
 def test_a_run_that_is_only_said_to_be_wrong_does_not_fail(registry, open_run, sealed) -> None:
     for run in (open_run(), sealed(0), sealed(3)):
         before = registry.get_run(run)
-        assert registry.fail_if_wrong(run) is None
+        assert registry.fail_if_contradictory(run) is None
         assert registry.get_run(run) == before
 
 
 def test_a_chunk_that_no_batch_will_bring_fails_the_run(registry, sealed) -> None:
     run = sealed(2)
     registry.commit_batch(Batch("q", 0, {0: (0, 1), 1: (0, 1)}, (Processed(run, "users", 0, 1, 10),)))
-    assert registry.fail_if_wrong(run) == (
+    assert registry.fail_if_contradictory(run) == (
         "table users, shard 1: expected 1 chunk with 10 rows, processed 0 chunks with 0 rows,"
         " and none is pending"
     )
@@ -183,7 +182,7 @@ def test_a_chunk_that_no_batch_will_bring_fails_the_run(registry, sealed) -> Non
 def test_a_run_past_its_barrier_is_not_failed_any_more(registry, sealed, to: RunState) -> None:
     run = sealed(2)
     registry.move(run, to)
-    assert registry.fail_if_wrong(run) is None
+    assert registry.fail_if_contradictory(run) is None
     assert registry.get_run(run).state is to
 
 
@@ -241,11 +240,11 @@ def test_rows_of_stages_add_up_and_a_repeated_batch_changes_nothing(registry, se
     )
     for batch in (first, first, second, second):
         registry.commit_batch(batch)
-    assert registry.account(run).flows == {
+    assert registry.run_account(run).flows == {
         "agg_tpv": {1: RowFlow(2, 1)},
         "filter_year": {0: RowFlow(10, 7), 1: RowFlow(10, 2)},
     }
-    assert registry.account(other).flows == {}
+    assert registry.run_account(other).flows == {}
 
 
 def test_a_run_of_another_version_fails_and_holds_up_no_other(registry, place, sealed) -> None:
@@ -258,6 +257,6 @@ def test_a_run_of_another_version_fails_and_holds_up_no_other(registry, place, s
     flaws = {view.run: view.flaw for view in registry.snapshots()}
     assert flaws[other] == ""
     assert "this version cannot read the questions" in flaws[unreadable]
-    assert registry.fail_if_wrong(unreadable) == flaws[unreadable]
+    assert registry.fail_if_contradictory(unreadable) == flaws[unreadable]
     assert registry.get_run(unreadable).state is RunState.FAILED
     assert registry.open_barrier(other)

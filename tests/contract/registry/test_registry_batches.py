@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 
 from kopitiam.contracts.batches import Batch, Committed, Partial, Processed
 from kopitiam.contracts.errors import ForeignCheckpoint, RunNotFound, StaleEpoch
+from kopitiam.contracts.progress import Volume
 from kopitiam.contracts.runs import RunFigures, RunState
-from kopitiam.contracts.stages import Volume
 from kopitiam.registry import Fence
 from kopitiam.registry.batches import KEPT
 
@@ -75,12 +75,12 @@ def test_a_repeated_batch_changes_nothing(registry, run, open_run, commit) -> No
     asked: dict[str, Any] = {"partials": (Partial(run, "p/1"),)}
     first = commit(0, 0, 2, users(run, 2), users(over), **asked)
     commit(1, 2, 4, users(run, 2))
-    before = registry.account(run), registry.partials(run), registry.positions([0])
+    before = registry.run_account(run), registry.partials(run), registry.positions([0])
     again = commit(0, 0, 2, users(run, 2), users(over), **asked)
     assert (first.outcome, again.outcome) == ("committed", "repeated")
     assert first.ignored == again.ignored == {over}
     assert commit(1, 2, 4).outcome == "repeated"
-    assert (registry.account(run), registry.partials(run), registry.positions([0])) == before
+    assert (registry.run_account(run), registry.partials(run), registry.positions([0])) == before
 
 
 @pytest.mark.parametrize("spans", [{0: (0, 3)}, {0: (0, 2), 1: (0, 1)}, {1: (0, 2)}, {}])
@@ -96,10 +96,10 @@ def test_a_batch_that_does_not_begin_where_its_shard_stands_is_foreign(
     registry, run, commit, after, upto
 ) -> None:
     commit(0, 0, 2, users(run, 2))
-    before = registry.account(run)
+    before = registry.run_account(run)
     with pytest.raises(ForeignCheckpoint, match=f"from {after} to {upto} in lane 0, which stands at 2"):
         commit(0, after, upto, users(run), query="another", partials=(Partial(run, "p/1"),))
-    assert (registry.account(run), registry.partials(run)) == (before, [])
+    assert (registry.run_account(run), registry.partials(run)) == (before, [])
     assert registry.positions([0]) == {0: 2}
     assert commit(0, 2, 3, users(run), query="another").outcome == "committed"
 
@@ -136,11 +136,11 @@ def test_a_batch_may_have_nothing_to_tell(registry, run, commit) -> None:
 def test_runs_that_are_over_or_gone_are_ignored(registry, run, open_run, commit, to) -> None:
     over = open_run()
     registry.move(over, to)
-    before = registry.account(over)
+    before = registry.run_account(over)
     partials = tuple(Partial(name, f"p/{name}") for name in (run, over, NOBODYS))
     committed = commit(0, 0, 4, users(run), users(over), users(NOBODYS), partials=partials)
     assert committed == Committed("committed", frozenset({over, NOBODYS}))
-    assert (registry.account(over), registry.partials(over)) == (before, [])
+    assert (registry.run_account(over), registry.partials(over)) == (before, [])
     assert registry.progress(run) == {"users": {0: Volume(1, 10)}}
     assert registry.partial_paths("p/") == {f"p/{run}"}
     assert registry.positions([0]) == {0: 4}
@@ -164,8 +164,8 @@ def test_watchers_of_a_run_learn_of_its_batches_and_of_no_others(registry, run, 
 
 def test_whoever_was_superseded_commits_nothing(registry, run) -> None:
     batch = Batch("q", 0, {0: (0, 2)}, (users(run, 2),), (Partial(run, "p/1"),))
-    old = Fence("pipeline-1", registry.enlist("pipeline-1", "life-1", 10), "life-1")
-    new = Fence("pipeline-1", registry.enlist("pipeline-1", "life-2", 10), "life-2")
+    old = Fence("pipeline-1", registry.take_over("pipeline-1", "life-1", 10), "life-1")
+    new = Fence("pipeline-1", registry.take_over("pipeline-1", "life-2", 10), "life-2")
     with pytest.raises(StaleEpoch):
         registry.commit_batch(batch, fence=old)
     assert (registry.progress(run), registry.positions([0])) == ({}, {0: 0})
@@ -203,10 +203,10 @@ def test_a_query_that_begins_takes_the_place_of_those_before_it(registry, run, c
 
 def test_a_batch_is_committed_whole_or_not_at_all(registry, run, commit) -> None:
     commit(0, 0, 1, users(run), partials=(Partial(run, "p/1"),))
-    before = registry.account(run)
+    before = registry.run_account(run)
     with pytest.raises(IntegrityError):
         commit(1, 1, 2, users(run), partials=(Partial(run, "p/2"), Partial(run, "p/1")))
-    assert registry.account(run) == before
+    assert registry.run_account(run) == before
     assert registry.partial_paths("") == {"p/1"}
     assert registry.positions([0]) == {0: 1}
     assert commit(1, 1, 2, users(run), partials=(Partial(run, "p/2"),)).outcome == "committed"
@@ -260,7 +260,7 @@ def figures_of(registry, run: str) -> RunFigures:
 def test_an_account_tells_all_there_is(registry, open_run, put, commit) -> None:
     run = open_run()
     put(run, 0)
-    fresh = registry.account(run)
+    fresh = registry.run_account(run)
     assert fresh.figures == figures_of(registry, run)
     assert (fresh.expected, fresh.processed, fresh.published) == ({}, {}, None)
     for table, state in fresh.figures.tables.items():
@@ -268,7 +268,7 @@ def test_an_account_tells_all_there_is(registry, open_run, put, commit) -> None:
     commit(0, 0, 1, users(run))
     registry.open_barrier(run)
     registry.publish_results(run, "a1", {"n": 1})
-    account = registry.account(run)
+    account = registry.run_account(run)
     assert account.figures == figures_of(registry, run)
     assert account.expected == registry.expectations(run)
     assert account.processed == {"users": {0: Volume(1, 10)}}

@@ -5,8 +5,8 @@ import pytest
 from catalog_tables import TABLES
 from kopitiam.contracts.batches import EXPRESS_CHUNKS, slow_lane
 from kopitiam.contracts.errors import RunNotFound, RunOver, TableSealed
+from kopitiam.contracts.progress import Volume
 from kopitiam.contracts.runs import LogEntry, RunState
-from kopitiam.contracts.stages import Volume
 
 PLENTY = 10**9
 
@@ -43,7 +43,7 @@ def test_the_figures_of_a_table_count_chunks_rows_and_rejected(registry, open_ru
     put(run, 0, "stores", rows=3)
     users = registry.table_states(run)["users"]
     assert (users.chunks, users.rows, users.rejected, users.sealed) == (2, 15, 3, False)
-    assert registry.account(run).figures.rejected == 3
+    assert registry.run_account(run).figures.rejected == 3
 
 
 def test_the_number_decides_the_shard_and_the_arrival_the_sequence(registry, open_run, put) -> None:

@@ -15,7 +15,7 @@ def test_a_process_whose_date_is_wrong_judges_leases_as_the_others_do(
 ) -> None:
     right = open_registry(place.url, place.home)
     run = right.open_run({}, "", "me", idempotency_key=None, lease_seconds=60, shards=1).run.run
-    assert right.enlist("gateway-1", "life", 60) == 1
+    assert right.take_over("gateway-1", "life", 60) == 1
     real = time.time
     monkeypatch.setattr(clock.time, "time", lambda: real() + seconds)
     wrong = open_registry(place.url, place.home)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from catalog_tables import TABLES
 from kopitiam.contracts.errors import TableSealed
+from kopitiam.contracts.progress import Volume
 from kopitiam.contracts.runs import RunState
-from kopitiam.contracts.stages import Volume
 from spans import spans
 
 

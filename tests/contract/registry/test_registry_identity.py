@@ -19,23 +19,23 @@ def test_a_registry_is_new_until_it_knows_a_node_or_a_run(registry, open_run) ->
     assert (registry.identity().is_used, registry.identity().mark) == (False, 0)
     open_run()
     assert registry.identity().is_used
-    registry.enlist("gateway-1", "anna", 10)
+    registry.take_over("gateway-1", "anna", 10)
     assert registry.identity().is_used
 
 
 def test_a_mark_only_goes_on(registry) -> None:
-    assert [registry.advance().mark, registry.advance().mark] == [1, 2]
-    assert registry.advance(beyond=40).mark == 41
-    assert registry.advance(beyond=7).mark == 42
+    assert [registry.advance_mark().mark, registry.advance_mark().mark] == [1, 2]
+    assert registry.advance_mark(beyond=40).mark == 41
+    assert registry.advance_mark(beyond=7).mark == 42
     assert registry.identity() == registry.identity().__class__(registry.identity().id, 42, True)
 
 
 def test_what_is_unknown_waits_by_what_was_seen_and_not_by_a_clock_that_jumps(registry, clock) -> None:
-    assert registry.wait_longer(["a", "b"], 600) == {"a": 0, "b": 0}
+    assert registry.record_orphans(["a", "b"], 600) == {"a": 0, "b": 0}
     clock.advance(500)
-    assert registry.wait_longer(["a", "b"], 600) == {"a": 500, "b": 500}
+    assert registry.record_orphans(["a", "b"], 600) == {"a": 500, "b": 500}
     clock.advance(30 * DAY)
-    assert registry.wait_longer(["a", "c"], 600) == {"a": 1100, "c": 0}
+    assert registry.record_orphans(["a", "c"], 600) == {"a": 1100, "c": 0}
     clock.advance(-30 * DAY)
-    assert registry.wait_longer(["a", "b", "c"], 600) == {"a": 1100, "b": 0, "c": 0}
-    assert registry.wait_longer([], 600) == {}
+    assert registry.record_orphans(["a", "b", "c"], 600) == {"a": 1100, "b": 0, "c": 0}
+    assert registry.record_orphans([], 600) == {}

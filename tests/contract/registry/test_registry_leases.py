@@ -103,19 +103,19 @@ def test_of_one_whose_lease_ran_out_and_one_who_takes_it_the_latter_has_the_last
 
 
 def test_a_rank_outranks_lower_ones_and_its_own_earlier_life(registry) -> None:
-    assert registry.outrank("leader", 2, "b", 10) == 1
-    assert registry.outrank("leader", 2, "b", 10) == 1
-    assert registry.outrank("leader", 1, "a", 10) is None
-    assert registry.outrank("leader", 2, "b again", 10) == 2
-    assert registry.outrank("leader", 10, "j", 10) == 3
+    assert registry.take_over_if_higher("leader", 2, "b", 10) == 1
+    assert registry.take_over_if_higher("leader", 2, "b", 10) == 1
+    assert registry.take_over_if_higher("leader", 1, "a", 10) is None
+    assert registry.take_over_if_higher("leader", 2, "b again", 10) == 2
+    assert registry.take_over_if_higher("leader", 10, "j", 10) == 3
     assert not registry.renew("leader", ranked_holder(2, "b again"), 2, 10)
     assert registry.renew("leader", ranked_holder(10, "j"), 3, 10)
 
 
 def test_a_lower_rank_leads_when_the_lease_of_the_higher_has_run_out(registry, clock) -> None:
-    registry.outrank("leader", 3, "c", 10)
+    registry.take_over_if_higher("leader", 3, "c", 10)
     clock.advance(10)
-    assert registry.outrank("leader", 1, "a", 10) == 2
+    assert registry.take_over_if_higher("leader", 1, "a", 10) == 2
 
 
 def test_a_renewed_lease_lasts(registry, clock) -> None:
@@ -134,15 +134,15 @@ def test_a_released_lease_is_free_and_its_epoch_is_never_given_again(registry) -
     assert registry.acquire_lease("leader", "other", 10) == 2
 
 
-@pytest.mark.parametrize("take", ["acquire_lease", "enlist"])
+@pytest.mark.parametrize("take", ["acquire_lease", "take_over"])
 def test_a_lease_has_a_holder(registry, take: str) -> None:
     with pytest.raises(ValueError, match="holder"):
         getattr(registry, take)("leader", "", 10)
 
 
 def test_a_new_life_supersedes_the_old_one_at_once(registry, open_run) -> None:
-    old = registry.enlist("node/pipeline-1", "life-1", 10)
-    new = registry.enlist("node/pipeline-1", "life-2", 10)
+    old = registry.take_over("node/pipeline-1", "life-1", 10)
+    new = registry.take_over("node/pipeline-1", "life-2", 10)
     assert (old, new) == (1, 2)
     assert not registry.holds(Fence("node/pipeline-1", old, "life-1"))
     assert not registry.renew("node/pipeline-1", "life-1", old, 10)
@@ -152,16 +152,16 @@ def test_a_new_life_supersedes_the_old_one_at_once(registry, open_run) -> None:
 
 
 def test_whoever_enlists_again_gets_a_new_epoch(registry, clock) -> None:
-    assert [registry.enlist("node/gateway-1", "same", 10) for _ in range(2)] == [1, 2]
+    assert [registry.take_over("node/gateway-1", "same", 10) for _ in range(2)] == [1, 2]
     assert registry.release("node/gateway-1", "same", 2)
-    assert registry.enlist("node/gateway-1", "same", 10) == 3
+    assert registry.take_over("node/gateway-1", "same", 10) == 3
     clock.advance(10)
     assert registry.acquire_lease("node/gateway-1", "other", 10) == 4
 
 
 def test_leases_are_listed_with_how_long_they_are_overdue(registry, clock) -> None:
-    registry.outrank("leader", 2, "one", 10)
-    registry.enlist("gateway-1", "life", 5)
+    registry.take_over_if_higher("leader", 2, "one", 10)
+    registry.take_over("gateway-1", "life", 5)
     registry.release("gateway-1", "life", 1)
     clock.advance(12)
     leases = registry.leases()
@@ -173,7 +173,7 @@ def test_leases_are_listed_with_how_long_they_are_overdue(registry, clock) -> No
 def test_many_who_enlist_at_once_get_epochs_of_their_own(registry) -> None:
     with ThreadPoolExecutor(5) as pool:
         epochs = list(
-            pool.map(lambda life: registry.enlist("node/pipeline-1", f"life-{life}", 10), range(20))
+            pool.map(lambda life: registry.take_over("node/pipeline-1", f"life-{life}", 10), range(20))
         )
     assert sorted(epochs) == list(range(1, 21))
 

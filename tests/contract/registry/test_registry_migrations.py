@@ -10,8 +10,8 @@ from sqlalchemy import Engine, MetaData
 from catalog_tables import TABLES
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.errors import BarrierNotReady
+from kopitiam.contracts.progress import Volume
 from kopitiam.contracts.runs import LogEntry, Run, RunState, TableState
-from kopitiam.contracts.stages import Volume
 from kopitiam.registry import Fence, Published, Registry
 from kopitiam.registry.engine import connect_engine
 from kopitiam.registry.migrations import upgrade
@@ -84,7 +84,7 @@ def upgraded(engine) -> Registry:
 @pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.FINAL])
 def test_runs_are_as_they_were(upgraded, state: RunState) -> None:
     kept = row_of(state)
-    figures = upgraded.account(RUNS[state]).figures
+    figures = upgraded.run_account(RUNS[state]).figures
     assert figures.run == Run(
         RUNS[state], "May", state, {"top": 3}, "anna", 1, 1000.5, 1060.5, kept["finished_at"], kept["error"]
     )
@@ -99,7 +99,7 @@ def test_log_answers_and_leases_are_as_they_were(upgraded) -> None:
     assert upgraded.results(RUNS[RunState.DONE]) == Published("a1", {"n": 1}, 1100.5)
     assert upgraded.expectations(RUNS[RunState.SEALED]) == {"users": {0: Volume(1, 10)}}
     assert upgraded.holds(Fence("leader", 4, "one"))
-    assert upgraded.enlist("leader", "other", 10) == 5
+    assert upgraded.take_over("leader", "other", 10) == 5
 
 
 def test_a_run_that_was_being_answered_waits_for_its_barrier(upgraded) -> None:
@@ -121,7 +121,7 @@ def test_the_stream_begins_at_the_beginning_of_the_log(upgraded) -> None:
     with pytest.raises(BarrierNotReady, match="without END: menu_items"):
         upgraded.open_barrier(run)
     upgraded.move(run, RunState.FINAL)
-    assert upgraded.claim_final(run, Fence("pipeline-1", upgraded.enlist("pipeline-1", "life", 60), "life"))
+    assert upgraded.claim_final(run, Fence("pipeline-1", upgraded.take_over("pipeline-1", "life", 60), "life"))
     assert upgraded.forget_run(RUNS[RunState.DONE])
 
 

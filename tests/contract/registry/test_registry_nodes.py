@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kopitiam.contracts.errors import StaleEpoch
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.registry import Fence
 
 GATEWAY = NodeRecord("gateway-1", "gateway", 4711, "http://127.0.0.1:8440", "alive", 1000.5, 2)
@@ -45,8 +45,8 @@ def test_a_forgotten_node_is_gone_and_may_come_back(registry) -> None:
 
 
 def test_a_leader_that_was_replaced_reports_nothing(registry) -> None:
-    old = Fence("leader", registry.enlist("leader", "monitor-1", 10), "monitor-1")
-    new = Fence("leader", registry.enlist("leader", "monitor-2", 10), "monitor-2")
+    old = Fence("leader", registry.take_over("leader", "monitor-1", 10), "monitor-1")
+    new = Fence("leader", registry.take_over("leader", "monitor-2", 10), "monitor-2")
     with pytest.raises(StaleEpoch):
         registry.report_node(GATEWAY, fence=old)
     assert registry.nodes() == []

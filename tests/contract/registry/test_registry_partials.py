@@ -80,8 +80,8 @@ def test_behind_the_barrier_nothing_is_replaced(registry, run) -> None:
 
 
 def test_whoever_was_superseded_replaces_nothing(registry, run) -> None:
-    old = Fence("pipeline-1", registry.enlist("pipeline-1", "life-1", 10), "life-1")
-    registry.enlist("pipeline-1", "life-2", 10)
+    old = Fence("pipeline-1", registry.take_over("pipeline-1", "life-1", 10), "life-1")
+    registry.take_over("pipeline-1", "life-2", 10)
     with pytest.raises(StaleEpoch):
         registry.replace_partials(run, SMALL, Partial(run, "p/merge=1"), fence=old)
     assert len(registry.partials(run)) == 3

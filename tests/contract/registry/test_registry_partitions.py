@@ -24,8 +24,8 @@ import pytest
 
 from debian import can_install, install, skip_or_fail
 from kopitiam.contracts.errors import RegistryUnavailable
-from kopitiam.fleet.services.postgresql_binaries import find_binaries
-from kopitiam.fleet.services.unprivileged import account_for
+from kopitiam.fleet.services.postgresql import find_binaries
+from kopitiam.fleet.services.postgresql import account_for
 from kopitiam.registry import Registry, open_registry
 
 LIMIT_SECONDS = 20.0

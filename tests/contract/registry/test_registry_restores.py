@@ -12,7 +12,7 @@ from sqlalchemy import insert, select
 
 from kopitiam.contracts.batches import Batch, Partial
 from kopitiam.contracts.errors import StaleEpoch
-from kopitiam.contracts.nodes import NodeRecord
+from kopitiam.contracts.messages import NodeRecord
 from kopitiam.contracts.runs import RunState
 from kopitiam.registry import Fence, Registry
 from kopitiam.registry.schema import metadata
@@ -42,7 +42,7 @@ class BackUp:
 
 
 def take(registry: Registry, name: str, life: str) -> Fence:
-    return Fence(name, registry.enlist(name, life, 60), life)
+    return Fence(name, registry.take_over(name, life, 60), life)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ WRITES: dict[str, Write] = {
     "a failure": lambda registry, run, fence: registry.move(run, RunState.FAILED, "wrong", fence),
     "Force End": lambda registry, run, fence: registry.force_end(run, "lost", fence=fence),
     "leases of clients": lambda registry, _, fence: registry.renew_open_runs(fence),
-    "a verdict": lambda registry, run, fence: registry.fail_if_wrong(run, fence),
+    "a verdict": lambda registry, run, fence: registry.fail_if_contradictory(run, fence),
     "a merge": lambda registry, run, fence: registry.replace_partials(
         run, ["old"], Partial(run, "new"), fence
     ),
@@ -136,8 +136,8 @@ def test_answers_that_were_claimed_by_a_life_of_the_same_epoch_are_claimed_anew(
     with refused():
         registry.claim_final(run, later)
     assert registry.claim_final(run, successor)
-    registry.unclaim(run, later)
-    registry.unclaim(run, replace(successor, holder=current.holder))
+    registry.release_claim(run, later)
+    registry.release_claim(run, replace(successor, holder=current.holder))
     with refused():
         registry.publish_results(run, "of the twin", {}, later)
     with refused():
@@ -154,9 +154,9 @@ def test_a_barrier_is_opened_only_by_the_leader_that_holds_the_epoch(registry, o
         registry.end_table(run, table, 0, 0)
     back_up = BackUp(registry)
     rank = 3
-    cut_off = Fence(LEADER, registry.outrank(LEADER, rank, "a", 60), registry.leases()[LEADER].holder)
+    cut_off = Fence(LEADER, registry.take_over_if_higher(LEADER, rank, "a", 60), registry.leases()[LEADER].holder)
     back_up.put_back()
-    current = Fence(LEADER, registry.outrank(LEADER, rank, "b", 60), registry.leases()[LEADER].holder)
+    current = Fence(LEADER, registry.take_over_if_higher(LEADER, rank, "b", 60), registry.leases()[LEADER].holder)
     assert cut_off.epoch == current.epoch
     with refused():
         registry.open_barrier(run, cut_off)

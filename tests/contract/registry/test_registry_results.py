@@ -26,7 +26,7 @@ def final(registry, open_run) -> Callable[[], str]:
 @pytest.fixture
 def alive(registry) -> Callable[[str], Fence]:
     """The fence of a node's new life."""
-    return lambda name: Fence(name, registry.enlist(name, "life", 10), "life")
+    return lambda name: Fence(name, registry.take_over(name, "life", 10), "life")
 
 
 def test_one_claimant_gets_a_final_run(registry, final, alive) -> None:
@@ -58,7 +58,7 @@ def lease_is_released(registry: Registry, clock, claimant: Fence) -> None:
 
 
 def node_lives_again(registry: Registry, clock, claimant: Fence) -> None:
-    registry.enlist(claimant.name, "next life", 10)
+    registry.take_over(claimant.name, "next life", 10)
 
 
 @pytest.mark.parametrize("lost", [lease_expires, lease_is_released, node_lives_again])
@@ -84,15 +84,15 @@ def test_the_next_life_of_a_claimant_takes_up_its_runs(registry, final, alive) -
 def test_a_claim_can_be_handed_back_by_whoever_has_it(registry, final, alive) -> None:
     run, one, other = final(), alive("pipeline-1"), alive("pipeline-2")
     registry.claim_final(run, one)
-    registry.unclaim(run, other)
+    registry.release_claim(run, other)
     assert not registry.claim_final(run, other)
-    registry.unclaim(run, one)
-    registry.unclaim(run, one)
+    registry.release_claim(run, one)
+    registry.release_claim(run, one)
     assert registry.claim_final(run, other)
 
 
 def test_there_is_nothing_to_hand_back_of_a_run_that_is_gone(registry, alive) -> None:
-    assert registry.unclaim("0" * 24, alive("pipeline-1")) is None
+    assert registry.release_claim("0" * 24, alive("pipeline-1")) is None
 
 
 def test_only_a_run_whose_barrier_is_open_can_be_claimed(registry, open_run, alive) -> None:
@@ -152,7 +152,7 @@ def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
     old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(10)
     new = Fence("leader", registry.acquire_lease("leader", "other", 10), "other")
-    before = registry.account(run)
+    before = registry.run_account(run)
     others = (replace(new, epoch=new.epoch + 1), replace(new, holder="one"), Fence("nothing", 1, "one"))
     for stale in (old, *others):
         with pytest.raises(StaleEpoch):
@@ -165,7 +165,7 @@ def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
             registry.move(run, RunState.FAILED, fence=stale)
         with pytest.raises(StaleEpoch):
             registry.force_end(run, "", fence=stale)
-    assert registry.account(run) == before
+    assert registry.run_account(run) == before
     assert registry.claim_final(run, new)
     registry.publish_results(run, "a2", {}, fence=new)
 

@@ -52,7 +52,7 @@ def test_a_new_run_is_open_and_has_all_tables(registry, clock) -> None:
 def test_an_unknown_run_is_not_found(registry) -> None:
     for ask in (
         registry.get_run,
-        registry.account,
+        registry.run_account,
         registry.table_states,
         registry.version,
         registry.expectations,
@@ -178,10 +178,10 @@ def test_runs_are_found_by_label_or_by_the_beginning_of_the_id(registry, open_ru
 @pytest.mark.parametrize(("state", "to"), ILLEGAL, ids="->".join)
 def test_an_illegal_transition_is_refused_and_changes_nothing(registry, open_run, state, to) -> None:
     run = in_state(registry, open_run(), state)
-    before = registry.account(run)
+    before = registry.run_account(run)
     with pytest.raises(IllegalTransition):
         registry.move(run, to)
-    assert registry.account(run) == before
+    assert registry.run_account(run) == before
 
 
 def test_a_run_that_is_over_says_when_and_why(registry, open_run: OpenRun, clock) -> None:
@@ -255,8 +255,8 @@ def test_all_open_runs_are_given_a_full_lease_again(registry, open_run: OpenRun,
 
 
 def test_a_leader_that_was_replaced_renews_nothing(registry, open_run: OpenRun, clock) -> None:
-    old = Fence("leader", registry.enlist("leader", "monitor-1", 1000), "monitor-1")
-    registry.enlist("leader", "monitor-2", 1000)
+    old = Fence("leader", registry.take_over("leader", "monitor-1", 1000), "monitor-1")
+    registry.take_over("leader", "monitor-2", 1000)
     run = open_run(lease_seconds=60)
     clock.advance(100)
     with pytest.raises(StaleEpoch):
@@ -282,7 +282,7 @@ def test_the_version_grows_with_changes_and_only_with_them(registry, open_run: O
     assert has_grown()
     registry.force_end(run, "enough")
     assert has_grown()
-    assert registry.account(run).figures.version == versions[-1]
+    assert registry.run_account(run).figures.version == versions[-1]
 
 
 def test_what_is_over_for_long_can_be_found_and_forgotten(registry, open_run: OpenRun, put, clock) -> None:
@@ -324,9 +324,9 @@ def test_a_run_that_is_not_over_cannot_be_forgotten(registry, open_run: OpenRun,
 def test_the_most_shards_are_those_of_runs_under_way(
     registry: Registry, open_run: Callable[..., str]
 ) -> None:
-    assert registry.most_shards() == 0
+    assert registry.max_shards() == 0
     open_run(shards=2)
     large = open_run(shards=5)
-    assert registry.most_shards() == 5
+    assert registry.max_shards() == 5
     registry.move(large, RunState.ENDED, "no more")
-    assert registry.most_shards() == 2
+    assert registry.max_shards() == 2

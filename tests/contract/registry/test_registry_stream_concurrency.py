@@ -11,8 +11,8 @@ import pytest
 from catalog_tables import TABLES
 from kopitiam.contracts.batches import Batch, Partial, Processed
 from kopitiam.contracts.errors import ForeignCheckpoint, RunOver
+from kopitiam.contracts.progress import Volume
 from kopitiam.contracts.runs import LogEntry, RunState
-from kopitiam.contracts.stages import Volume
 from kopitiam.registry import Fence, Registry, open_registry, transactions
 
 SHARDS = 3
@@ -52,7 +52,7 @@ def batch_of(query: str, number: int, shard: int, span: tuple[int, int], entries
 def run_pipeline(registry: Registry, shard: int, is_over: Callable[[], bool]) -> None:
     """Until all was sent and processed."""
     query, number = f"pipeline-{shard}", 0
-    fence = Fence(query, registry.enlist(query, "life", 600), "life")
+    fence = Fence(query, registry.take_over(query, "life", 600), "life")
     after = 0
     while True:
         is_last = is_over()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.parameters import Parameters
+from kopitiam.system.settings import load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from catalog_tables import TABLES
 from kopitiam.contracts.layout import KEYS, Home
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 
 TRANSACTIONS = TABLES["transactions"]
 USERS = TABLES["users"]

@@ -3,7 +3,7 @@
 import os
 import stat
 
-from kopitiam.runtime.home import owned
+from kopitiam.runtime.home import exclusive_home
 from kopitiam.system import logs as system_logs
 from kopitiam.system.logs import MOST_FILES, SPARK_LOG, KeptLogs
 
@@ -65,7 +65,7 @@ def test_only_the_latest_logs_of_a_node_are_kept(tmp_path) -> None:
 def test_a_service_that_was_killed_has_its_log_kept_by_the_next_one(tmp_path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / SPARK_LOG).write_text("last words")
-    with owned(tmp_path) as scratch:
+    with exclusive_home(tmp_path) as scratch:
         (kept,) = (tmp_path / "logs").glob("spark-serve-*.log")
         assert kept.read_text() == "last words"
         (scratch / SPARK_LOG).write_text("nothing to tell")

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog_tables import TABLES
-from kopitiam.landing.chunks import inspect
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode, inspect
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import Key
 

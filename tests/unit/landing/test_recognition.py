@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kopitiam.contracts.errors import RegistryRefused, RegistryUnavailable
-from kopitiam.contracts.identity import Identity
-from kopitiam.contracts.layout import Home
+from kopitiam.contracts.layout import Home, Identity
 from kopitiam.contracts.runs import new_run_id
 from kopitiam.landing.recognition import Premises, read_mark
 from kopitiam.registry import Registry, open_registry
@@ -33,7 +32,7 @@ def start(home: Path, storage: Path | None = None) -> None:
     """As a service does."""
     with opened(home) as registry:
         premises(home, storage).recognize(registry)
-        registry.enlist("gateway-1", "anna", 10)
+        registry.take_over("gateway-1", "anna", 10)
 
 
 def leave_a_run(home: Path) -> Path:
@@ -140,8 +139,8 @@ def test_a_mark_is_in_storage_before_the_registry_counts_it(tmp_path: Path) -> N
         class Doomed:
             identity = registry.identity
 
-            def advance(self, beyond: int = 0) -> None:
-                registry.advance(beyond)
+            def advance_mark(self, beyond: int = 0) -> None:
+                registry.advance_mark(beyond)
                 raise Killed
 
         for _ in range(2):
@@ -160,7 +159,7 @@ def test_nodes_that_start_at_once_do_not_refuse_each_other(tmp_path: Path, is_fi
         class Overtaken:
             """Between two looks of one node, another one starts."""
 
-            advance = registry.advance
+            advance_mark = registry.advance_mark
 
             def identity(self) -> Identity:
                 found = registry.identity()
@@ -180,7 +179,7 @@ def test_a_mark_that_makes_no_sense_is_refused(home: Path) -> None:
 def test_a_registry_that_is_moved_away_while_in_use_is_not_used_and_not_made_anew(home: Path) -> None:
     with opened(home) as registry:
         (home / "registry.sqlite").rename(home / "elsewhere")
-        for call in (registry.check, registry.identity, registry.advance):
+        for call in (registry.check, registry.identity, registry.advance_mark):
             with pytest.raises(RegistryUnavailable, match="was moved away or replaced while in use"):
                 call()
         assert not (home / "registry.sqlite").exists()

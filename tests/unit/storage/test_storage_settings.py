@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from kopitiam.contracts.config import Settings, SparkSection, StorageSection, load_settings
+from kopitiam.contracts.config import Settings, SparkSection, StorageSection
 from kopitiam.contracts.errors import ConfigError, Unavailable
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.open import hadoop_conf, open_storage, passing_storage
 from kopitiam.storage.port import Key
 from kopitiam.storage.probe import checked
+from kopitiam.system.settings import load_settings
 
 KEYS = {"access_key": SecretStr("the-key"), "secret_key": SecretStr("the-secret")}
 

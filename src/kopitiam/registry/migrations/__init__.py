@@ -1,4 +1,4 @@
-"""Brings a registry, new or old, to the tables that this version of Kopitiam expects."""
+"""Migrates a registry, new or old, to the tables of this version of Kopitiam."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from kopitiam.contracts.errors import RegistryUnavailable
 from kopitiam.registry.transactions import Transactions
 
 MIGRATION_SECONDS = 600.0  # large tables are rewritten
-ONE_AT_A_TIME = 0x6B6F7069  # any number that other users of the same PostgreSQL do not lock
+ONE_AT_A_TIME = 0x6B6F7069  # advisory lock; any number that no other user of the same PostgreSQL locks
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Safe to call from several processes at once: one of them migrates, the others wait for it."""
+    """Migrate. Safe to call from several processes at once: one of them migrates, the others wait for it."""
     transactions = Transactions(engine)
-    # A server that hangs is told soon: only one that answers gets the time for a migration.
+    # A server that hangs fails here soon: only one that answers gets the time for a migration.
     transactions.read(lambda connection: connection.scalar(text("SELECT 1")))
     transactions.write(lambda connection: _upgrade(connection, revision), MIGRATION_SECONDS)
 

@@ -3,7 +3,7 @@
 import csv
 
 from kopitiam.contracts.tables import Rejected
-from kopitiam.landing.rejected import COLUMNS, Quarantine
+from kopitiam.landing.rejected import COLUMNS, RejectedWriter
 
 
 def test_rejected_rows_are_kept_with_place_and_reason(tmp_path):
@@ -12,7 +12,7 @@ def test_rejected_rows_are_kept_with_place_and_reason(tmp_path):
         Rejected("users/users.csv", 9, "birthdate '\"a\"' is not a date like 1988-09-25", '1,"""a"""'),
         Rejected("users/users.csv", 12, "not 2 fields", '1,"A\r\nB",é'),
     ]
-    with Quarantine(tmp_path / "rejected.csv") as quarantine:
+    with RejectedWriter(tmp_path / "rejected.csv") as quarantine:
         for row in rows:
             quarantine.add("users", row)
         quarantine.add("stores", rows[0])
@@ -26,7 +26,7 @@ def test_rejected_rows_are_kept_with_place_and_reason(tmp_path):
 
 
 def test_without_rejected_rows_there_is_no_file(tmp_path):
-    with Quarantine(tmp_path / "rejected.csv") as quarantine:
+    with RejectedWriter(tmp_path / "rejected.csv") as quarantine:
         pass
     assert list(tmp_path.iterdir()) == []
     assert quarantine.counts.total() == 0

@@ -5,8 +5,8 @@ Its own epmd (Erlang's port mapper) starts and stops with it.
 """
 
 import contextlib
-import fcntl
 import json
+import math
 import os
 import random
 import secrets
@@ -21,6 +21,7 @@ from typing import TypedDict
 import psutil
 
 from kopitiam.contracts.errors import ConfigError, ServiceError
+from kopitiam.system.files import locked, replace_file
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -162,13 +163,8 @@ class PrivateBroker:
         return identity
 
     def _write(self, name: str, text: str, mode: int = 0o600) -> None:
-        """Atomically, readable by the owner only."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._folder / f"{name}.new"
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "x", opener=lambda path, flags: os.open(path, flags, mode)) as file:
-            file.write(text)
-        temporary.replace(self._folder / name)
+        replace_file(self._folder / name, text.encode(), mode)
 
     def _spawn(self, name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         log = self._folder / "log" / f"{name}.out"
@@ -220,8 +216,7 @@ class PrivateBroker:
     def _locked(self) -> Iterator[None]:
         """Two brokers on the same data would corrupt them."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self._folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._folder / "lock", math.inf):
             yield
 
 

@@ -1,9 +1,9 @@
-"""Where a fleet keeps what it knows of its processes, below the home folder."""
+"""Files of a fleet below its home folder, and the process record of each node, from which any later command
+finds the process again.
+"""
 
 import contextlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +14,9 @@ import psutil
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.layout import Home
 from kopitiam.contracts.messages import NodeKind
+from kopitiam.system.files import replace_file
+
+_SAME_SECONDS = 2.0  # a stepped clock shifts the reported start of a process
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,12 @@ class FleetHome:
         return self.path / "scratch" / name
 
     def temporary(self, name: str) -> tuple[Path, ...]:
-        """What nobody needs when the node is gone: one that was killed leaves it behind."""
+        """Folders to delete when the node has ended; a killed node leaves them behind."""
         return self.scratch(name), Home(self.path).incoming / name, self.service(name) / "scratch"
 
 
-_SAME_SECONDS = 2.0  # a stepped clock shifts what the system says of when a process began
-
-
 def ready_mark(home: Path, name: str, pid: int) -> Path:
-    """A pipeline makes it in its scratch folder when it has Spark; that it lives, it says long before."""
+    """A file that a pipeline creates once Spark is up; its heartbeats start long before."""
     return FleetHome(home).scratch(name) / str(pid) / "ready"
 
 
@@ -69,7 +69,7 @@ class ProcessRecord:
     name: str
     kind: NodeKind
     pid: int
-    created: float  # when the process began: a number that went to another process is not taken for ours
+    created: float  # start of the process, to detect a reused pid
     command: tuple[str, ...]
     started_at: float
 
@@ -85,7 +85,7 @@ def read_record(home: FleetHome, name: str) -> ProcessRecord | None:
     try:
         fields = json.loads(home.record(name).read_text(encoding="utf-8"))
         return ProcessRecord(**fields | {"command": tuple(fields["command"])})
-    except (FileNotFoundError, ValueError, TypeError, KeyError):  # one that cannot be read is as good as none
+    except (FileNotFoundError, ValueError, TypeError, KeyError):  # an unreadable record counts as none
         return None
 
 
@@ -94,20 +94,9 @@ def write_record(
 ) -> ProcessRecord:
     created = psutil.Process(pid).create_time()
     record = ProcessRecord(name, kind, pid, created, tuple(command), time.time())
-    write_atomically(home.record(name), json.dumps(asdict(record), indent=2))
+    replace_file(home.record(name), json.dumps(asdict(record), indent=2).encode(), mode=0o600)
     return record
 
 
 def recorded_names(home: FleetHome) -> list[str]:
     return sorted(path.stem for path in home.nodes.glob("*.json"))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """All of it or nothing, and nobody else's to read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(temporary).replace(path)

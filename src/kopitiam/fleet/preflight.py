@@ -1,6 +1,5 @@
-"""What is wrong with the settings of a fleet that no single node can see."""
+"""Checks of a fleet's settings as a whole, before its nodes are started. All raise `ConfigError`."""
 
-import fcntl
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +7,12 @@ from pathlib import Path
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.fleet.services import services_of
-from kopitiam.fleet.services.spark import NAME as SPARK_MASTER
-from kopitiam.fleet.services.spark import WORKER, SparkMaster, pipelines_and_cores
+from kopitiam.fleet.services.spark import SPARK_MASTER, WORKER, SparkMaster, pipelines_and_cores
 from kopitiam.registry.registry import Registry
+from kopitiam.system.files import is_locked
 
-_GIVING_BACK_SECONDS = 15.0  # for the cores of a pipeline that was stopped, or of a new worker
-_LOOK_SECONDS = 0.2
+_RELEASE_SECONDS = 15.0  # until a stopped pipeline releases its cores, or a new worker registers
+_POLL_SECONDS = 0.2
 _LEAST_EXECUTOR_MEGABYTES = 512  # Spark itself refuses less than 450
 
 
@@ -21,16 +20,16 @@ def check_settings(settings: Settings) -> None:
     services = [service.name for service in services_of(settings)]
     if settings.bus.url == "memory" and "rabbitmq" not in services:
         raise ConfigError("bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services")
-    _require_every_shard_once(settings)
-    _require_a_whole_spark(services)
+    _check_shards(settings)
+    _check_spark_services(services)
     if SPARK_MASTER in services:
-        _require_something_for_every_pipeline(settings)
+        _check_spark_resources(settings)
     if _is_served(settings.home):
         raise ConfigError(f"{settings.home}: a kopi serve uses this home; choose another")
 
 
-def _require_every_shard_once(settings: Settings) -> None:
-    """More than those of new runs are welcome: earlier runs end with the shards that they began with."""
+def _check_shards(settings: Settings) -> None:
+    """Additional shards are allowed: earlier runs keep the number of shards that they started with."""
     every = range(settings.pipeline.shards)
     given = sorted(shard for shards in settings.nodes.pipelines.values() for shard in shards)
     if given and (len(given) > len(set(given)) or not set(every) <= set(given)):
@@ -51,25 +50,27 @@ def check_shards_of_open_runs(settings: Settings, registry: Registry) -> None:
 
 
 def check_free_cores(
-    newcomers: Sequence[str], settings: Settings, patience_seconds: float = _GIVING_BACK_SECONDS
+    new_pipelines: Sequence[str], settings: Settings, patience_seconds: float = _RELEASE_SECONDS
 ) -> None:
-    """Pipelines that run keep the cores that they were given, however many others there are by now. The
-    settings are those with the addresses of the services in them."""
+    """Wait until Spark has free cores for the new pipelines; running pipelines keep theirs.
+
+    `settings` must contain the addresses of the services.
+    """
     master = SparkMaster(settings)
-    if not newcomers or settings.spark.master != master.address().master:
+    if not new_pipelines or settings.spark.master != master.address().master:
         return
-    needed = int(settings.spark.conf["spark.cores.max"]) * (len(newcomers) - 1) + 1
+    needed = int(settings.spark.conf["spark.cores.max"]) * (len(new_pipelines) - 1) + 1
     deadline = time.monotonic() + patience_seconds
     while (free := master.free_cores()) < needed:
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"{', '.join(newcomers)}: Spark has {free} free cores, since pipelines that run keep theirs; "
+                f"{', '.join(new_pipelines)}: Spark has {free} free cores, as running pipelines keep theirs; "
                 "add a spark-worker to nodes.services, or stop them first: kopi node stop"
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _require_a_whole_spark(services: Sequence[str]) -> None:
+def _check_spark_services(services: Sequence[str]) -> None:
     workers = [name for name in services if WORKER.fullmatch(name)]
     if workers and SPARK_MASTER not in services:
         raise ConfigError(f"nodes.services: {workers[0]} wants spark-master beside it")
@@ -77,8 +78,8 @@ def _require_a_whole_spark(services: Sequence[str]) -> None:
         raise ConfigError("nodes.services: spark-master wants spark-worker-1 beside it")
 
 
-def _require_something_for_every_pipeline(settings: Settings) -> None:
-    """One that gets no core would wait for ever."""
+def _check_spark_resources(settings: Settings) -> None:
+    """A pipeline without a core would wait for ever."""
     limits = settings.spark
     pipelines, cores = pipelines_and_cores(settings)
     if cores < pipelines:
@@ -91,12 +92,5 @@ def _require_something_for_every_pipeline(settings: Settings) -> None:
 
 
 def _is_served(home: Path) -> bool:
-    """Whether somebody has the home for himself, as the embedded service does."""
-    try:
-        with (home / "serve.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    """Whether `kopi serve` holds the home's lock."""
+    return is_locked(home / "serve.lock")

@@ -6,9 +6,7 @@ The workbook and the report are modules of their own.
 import contextlib
 import csv
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,11 +22,13 @@ from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import ComputedAnswers, rows_per_batch
 from kopitiam.results.cells import csv_lines, json_lines, shorten
 from kopitiam.results.summary import Coverage, RowCount, RunSummary
+from kopitiam.system.files import atomic_file
 
 PARQUET_KEY = b"kopitiam"  # metadata of a Parquet file: what JSON has beside the rows
 REJECTED_FILE = "rejected.csv"
 REPORT_FILE = "report.html"
 SUMMARY_FILE = "summary.json"
+WORKBOOK_FILE = "results.xlsx"
 MAX_REJECTED_FIELD = 1 << 20  # far more than our clients send
 _MAX_LINE_DIGITS = 19
 _BATCH_ROWS = 4_096
@@ -105,20 +105,6 @@ def _write_parquet(file: BinaryIO, question: Question, answers: ComputedAnswers,
 def _write_lines(file: BinaryIO, lines: pa.Array, between: bytes, last: bytes) -> None:
     if len(lines):
         file.write(between.join(lines.cast(pa.binary()).to_pylist()) + last)
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that gets its name, synced, only if the block succeeds."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -24,22 +24,21 @@ from xlsxwriter.worksheet import Worksheet
 from kopitiam.contracts.parameters import SECONDS_PER_DAY
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import AnswerColumn, Question
-from kopitiam.results.answer_files import atomic_file
 from kopitiam.results.answers import Answers
-from kopitiam.results.cells import plain_text
+from kopitiam.results.cells import FIGURES, plain_text
 from kopitiam.results.descriptions import describe, parameters_used
 from kopitiam.results.summary import RunSummary
+from kopitiam.system.files import atomic_file
 
-MOST_CELLS = 2_000_000  # of all sheets: some 25 seconds
-LEAST_CELLS = 20_000  # of one of many sheets
-MOST_TEXT_BYTES = 256 << 20  # of all sheets: escaped, they still fit into a zip file
+MOST_CELLS = 2_000_000  # of all sheets; takes about 25 seconds
+LEAST_CELLS = 20_000  # at least, for one of many sheets
+MOST_TEXT_BYTES = 256 << 20  # of all sheets; escaped, they still fit into a zip file
 EXCEL_ROWS = 1_048_576
 EXCEL_DIGITS = 15
 _HEADER_ROWS = 2
-_FIRST_YEAR = 1901  # Excel counts days from 1900, and takes that for a leap year
+_FIRST_YEAR = 1901  # Excel counts days from 1900, and wrongly treats it as a leap year
 _DAYS_TO_1970 = 25_569
 _WIDEST, _NARROWEST = 60, 8
-_FIGURES = frozenset({Kind.COUNT, Kind.MONEY, Kind.NUMBER})
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")
 _FORMATS = {
     Kind.MONEY: "#,##0.00##",
@@ -48,11 +47,20 @@ _FORMATS = {
     Kind.DATE: "yyyy-mm-dd",
     Kind.INSTANT: "yyyy-mm-dd hh:mm:ss",
 }
+ABOUT = "About"
+_LONGEST_NAME = 31
+_CREATED = datetime(2000, 1, 1)
+_OPTIONS = {
+    "constant_memory": True,
+    "strings_to_formulas": False,
+    "strings_to_numbers": False,
+    "strings_to_urls": False,
+}
 _Write = Callable[[int, int, Any, Format | None], Any]
 
 
 class _Exact(float):
-    """A number that is written with the digits of a decimal, not with those of the nearest float."""
+    """A float that is written with the digits of the decimal that it approximates."""
 
     digits = ""
 
@@ -61,7 +69,7 @@ class _Exact(float):
 
 
 @dataclass(frozen=True)
-class _Column:
+class _SheetColumn:
     column: AnswerColumn
     has_texts: bool  # some value has more digits than Excel keeps
     width: int
@@ -69,10 +77,12 @@ class _Column:
 
 @dataclass(frozen=True)
 class AnswerSheet:
+    """One answer on a sheet of its own: all columns, those of the CSV first."""
+
     name: str
     question: Question
     answers: Answers
-    columns: tuple[_Column, ...]
+    columns: tuple[_SheetColumn, ...]
     rows: int  # on the sheet
 
     @classmethod
@@ -82,7 +92,7 @@ class AnswerSheet:
         cells = max(LEAST_CELLS, MOST_CELLS // len(answers.question_set.questions))
         most = min(EXCEL_ROWS - _HEADER_ROWS, cells // len(columns))
         rows = _rows_with_short_texts(answers, question.name, most)
-        return cls(name, question, answers, _measured(answers, question, columns, rows), rows)
+        return cls(name, question, answers, _measure_columns(answers, question, columns, rows), rows)
 
     @property
     def title(self) -> str:
@@ -105,47 +115,51 @@ class AnswerSheet:
         formats = {kind: workbook.add_format({"num_format": text}) for kind, text in _FORMATS.items()}
         sheet.freeze_panes(_HEADER_ROWS, 0)
         places = self._places()
-        for place, (each, is_text) in enumerate(places):
-            sheet.set_column(place, place, each.width + (len(" (exact)") if is_text else 0))
+        for place, (column, is_text) in enumerate(places):
+            sheet.set_column(place, place, column.width + (len(" (exact)") if is_text else 0))
         sheet.write_string(0, 0, self.title + (f": {self.bound}" if self.left_out else ""), bold)
-        for place, (each, is_text) in enumerate(places):
-            sheet.write_string(1, place, each.column.name + (" (exact)" if is_text else ""), bold)
+        for place, (column, is_text) in enumerate(places):
+            sheet.write_string(1, place, column.column.name + (" (exact)" if is_text else ""), bold)
         if self.rows:
             sheet.autofilter(1, 0, 1 + self.rows, len(places) - 1)
         number = _HEADER_ROWS
         for batch in _first(self.answers, self.question.name, self.rows):
             written = [
-                _cells(sheet, each.column, batch[each.column.name], is_text) for each, is_text in places
+                _cells(sheet, column.column, batch[column.column.name], is_text) for column, is_text in places
             ]
-            styles = [_style(each.column, formats) for each, _ in places]
+            styles = [_style(column.column, formats) for column, _ in places]
             for row in range(len(batch)):
                 for place, (write, values) in enumerate(written):
                     if (value := values[row]) is not None:
                         write(number, place, value, styles[place])
                 number += 1
 
-    def _places(self) -> list[tuple[_Column, bool]]:
+    def _places(self) -> list[tuple[_SheetColumn, bool]]:
+        """Columns of the sheet, and whether each is the exact text of the one before."""
         return [
-            (each, is_text)
-            for each in self.columns
-            for is_text in ((False, True) if each.has_texts else (False,))
+            (column, is_text)
+            for column in self.columns
+            for is_text in ((False, True) if column.has_texts else (False,))
         ]
 
 
-def _measured(
+def _measure_columns(
     answers: Answers, question: Question, columns: Sequence[AnswerColumn], rows: int
-) -> tuple[_Column, ...]:
-    """The columns, with the width of their first values, and whether any value has too many digits."""
+) -> tuple[_SheetColumn, ...]:
+    """The columns with their widths, and whether any value has too many digits for Excel."""
     long: set[str] = set()
     first: dict[str, list[Any]] = {}
     for batch in _first(answers, question.name, rows):
-        long |= {column.name for column in columns if _is_long(batch[column.name])}
+        long |= {column.name for column in columns if _has_long_values(batch[column.name])}
         first = first or batch.slice(0, 1_000).to_pydict()
-    return tuple(_Column(each, each.name in long, _width(each, first.get(each.name, []))) for each in columns)
+    return tuple(
+        _SheetColumn(column, column.name in long, _width(column, first.get(column.name, [])))
+        for column in columns
+    )
 
 
 def _rows_with_short_texts(answers: Answers, name: str, most: int) -> int:
-    """How many of the first `most` rows there are whose texts fit into the share of a sheet."""
+    """How many of the first `most` rows fit into one sheet's share of MOST_TEXT_BYTES."""
     left, rows = MOST_TEXT_BYTES // len(answers.question_set.questions), 0
     for batch in _first(answers, name, most):
         sizes = np.zeros(len(batch), np.int64)
@@ -161,7 +175,7 @@ def _rows_with_short_texts(answers: Answers, name: str, most: int) -> int:
 
 
 def _first(answers: Answers, name: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """The first rows of an answer, never more than one batch in memory."""
+    """Yields the first rows of an answer; one batch in memory."""
     left = rows
     for batch in answers.batches(name):
         if left <= 0:
@@ -170,8 +184,8 @@ def _first(answers: Answers, name: str, rows: int) -> Iterator[pa.RecordBatch]:
         left -= len(batch)
 
 
-def _is_long(values: pa.Array) -> bool:
-    """Whether any value has more digits than Excel keeps; zeros at either end do not count."""
+def _has_long_values(values: pa.Array) -> bool:
+    """Whether any value has more significant digits than Excel keeps."""
     if pa.types.is_decimal(values.type):
         scale = values.type.scale
         limit = pa.scalar(Decimal(10) ** (EXCEL_DIGITS - scale), pa.decimal128(38, scale))
@@ -181,7 +195,7 @@ def _is_long(values: pa.Array) -> bool:
         return False
     large = values.filter(pc.fill_null(pc.greater_equal(pc.abs(values), limit), False))
     digits = (f"{value:f}".replace(".", "").strip("-0") for value in map(Decimal, large.to_pylist()))
-    return any(len(each) > EXCEL_DIGITS for each in digits)
+    return any(len(text) > EXCEL_DIGITS for text in digits)
 
 
 def _width(column: AnswerColumn, values: Sequence[Any]) -> int:
@@ -193,23 +207,23 @@ def _width(column: AnswerColumn, values: Sequence[Any]) -> int:
 def _cells(
     sheet: Worksheet, column: AnswerColumn, values: pa.Array, is_text: bool
 ) -> tuple[_Write, list[Any]]:
-    """How the cells of a column are written, and their values.
+    """The method that writes the cells of a column, and their values.
 
-    Numbers, dates and truths as such; ids and all else as text, which is never taken for a formula.
+    Figures, dates and booleans keep their type; ids and others are text, which Excel never runs as a formula.
     """
     if column.kind is Kind.BOOLEAN:
         return sheet.write_boolean, values.to_pylist()
     texts = [
-        clean(text) if is_there else None
+        _clean(text) if is_there else None
         for text, is_there in zip(plain_text(values).to_pylist(), values.is_valid().to_pylist(), strict=True)
     ]
-    if column.kind in _FIGURES and not is_text:
+    if column.kind in FIGURES and not is_text:
         floats = values.cast(pa.float64(), safe=False).to_pylist()
         return sheet.write_number, list(map(_exact, floats, texts))
     if column.kind in (Kind.DATE, Kind.INSTANT):
         is_early = pc.less(pc.year(values), _FIRST_YEAR).to_pylist()
         days = zip(_days(values), texts, is_early, strict=True)
-        return _writing_days(sheet), [text if early else day for day, text, early in days]
+        return _day_writer(sheet), [text if early else day for day, text, early in days]
     return sheet.write_string, texts
 
 
@@ -222,7 +236,7 @@ def _exact(number: float | None, text: str | None) -> _Exact | None:
 
 
 def _days(times: pa.Array) -> list[float | None]:
-    """Days since Excel's first one, with the time of the day as a fraction."""
+    """Days since Excel's first day, with the time of day as a fraction."""
     seconds = times.cast(pa.timestamp("s")).cast(pa.int64()).cast(pa.float64())
     days: list[float | None] = pc.add(
         pc.divide(seconds, float(SECONDS_PER_DAY)), float(_DAYS_TO_1970)
@@ -230,8 +244,8 @@ def _days(times: pa.Array) -> list[float | None]:
     return days
 
 
-def _writing_days(sheet: Worksheet) -> _Write:
-    """Days that Excel does not know are texts."""
+def _day_writer(sheet: Worksheet) -> _Write:
+    """A method that writes days as numbers, and days before Excel's calendar as text."""
 
     def write(row: int, place: int, value: float | str, style: Format | None) -> None:
         if isinstance(value, str):
@@ -247,30 +261,19 @@ def _style(column: AnswerColumn, formats: dict[Kind, Format]) -> Format | None:
     return None if is_key else formats.get(column.kind)
 
 
-def clean(text: str) -> str:
+def _clean(text: str) -> str:
+    """The text without characters that XML forbids."""
     return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-WORKBOOK_FILE = "results.xlsx"
-ABOUT = "About"
-_LONGEST_NAME = 31
-_CREATED = datetime(2000, 1, 1)
-_OPTIONS = {
-    "constant_memory": True,
-    "strings_to_formulas": False,
-    "strings_to_numbers": False,
-    "strings_to_urls": False,
-}
-
-
 def write_workbook(path: Path, answers: Answers, summary: RunSummary) -> None:
-    """Writes the file whole or not at all. Sheets have the first rows of long answers, and say so."""
+    """Writes the file completely or not at all. Sheets of long answers have the first rows, and say so."""
     with atomic_file(path) as file:
         workbook = xlsxwriter.Workbook(file, _OPTIONS)
         workbook.set_properties({"title": "Answers of Kopitiam", "created": _CREATED})
         sheets = [
             AnswerSheet.of(answers, question, name)
-            for question, name in _named(answers.question_set.questions)
+            for question, name in _sheet_names(answers.question_set.questions)
         ]
         _write_about(workbook, sheets, summary)
         for sheet in sheets:
@@ -278,8 +281,8 @@ def write_workbook(path: Path, answers: Answers, summary: RunSummary) -> None:
         workbook.close()
 
 
-def _named(questions: Sequence[Question]) -> Iterator[tuple[Question, str]]:
-    """Names that Excel accepts: at most 31 characters, different whatever the case, none of its own."""
+def _sheet_names(questions: Sequence[Question]) -> Iterator[tuple[Question, str]]:
+    """Questions with names of sheets that Excel accepts: at most 31 characters, distinct in any case."""
     taken = {ABOUT.lower(), "history"}
     for question in questions:
         whole = f"Q{question.name.replace('_', '.')}" if question.is_builtin else question.name
@@ -303,13 +306,13 @@ def _write_about(workbook: Workbook, sheets: Sequence[AnswerSheet], summary: Run
             if isinstance(cell, int):
                 sheet.write_number(number, place, cell, form)
             else:
-                sheet.write_string(number, place, clean(cell), form)
+                sheet.write_string(number, place, _clean(cell), form)
 
 
 def _about_rows(
     sheets: Sequence[AnswerSheet], summary: RunSummary
 ) -> Iterator[tuple[bool, tuple[str | int, ...]]]:
-    """Lines of cells, with whether they are headings."""
+    """Yields rows of cells, and whether each is a heading."""
     asked = summary.question_set
     yield True, ("Sheet", "Answer", "Rows", "On the sheet", "File")
     for sheet in sheets:

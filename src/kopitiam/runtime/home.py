@@ -1,14 +1,13 @@
 """Locks of a home folder, which one service or the nodes of one fleet may use, and its scratch folder."""
 
 import contextlib
-import fcntl
 import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from kopitiam.contracts.errors import ConfigError, InputError, UserError
+from kopitiam.system.files import LockTimeout, locked
 from kopitiam.system.logs import KeptLogs
 
 _log = logging.getLogger(__name__)
@@ -17,11 +16,7 @@ _log = logging.getLogger(__name__)
 @contextlib.contextmanager
 def shared_home(home: Path) -> Iterator[None]:
     """Locks the home for the nodes of a fleet. Raises ConfigError if a `kopi serve` uses it."""
-    with _lock_file(home) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"{home}: a kopi serve uses this home; a fleet wants one of its own") from None
+    with _lock(home, f"{home}: a kopi serve uses this home; a fleet wants one of its own", is_shared=True):
         yield
 
 
@@ -31,13 +26,7 @@ def exclusive_home(home: Path) -> Iterator[Path]:
 
     Raises ConfigError if another service or a fleet uses the home.
     """
-    with _lock_file(home) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{home}: another kopi serve or a fleet uses this home; choose another with --home"
-            ) from None
+    with _lock(home, f"{home}: another kopi serve or a fleet uses this home; choose another with --home"):
         scratch, logs = home / "scratch", KeptLogs(home / "logs", "serve")
         remove_crashed(scratch, logs)
         with scratch_folder(scratch, logs):
@@ -68,9 +57,12 @@ def remove_crashed(scratch: Path, logs: KeptLogs) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _lock_file(home: Path) -> TextIO:
+def _lock(home: Path, refusal: str, *, is_shared: bool = False) -> contextlib.ExitStack:
+    stack = contextlib.ExitStack()
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        return (home / "serve.lock").open("w")
+        stack.enter_context(locked(home / "serve.lock", 0, is_shared=is_shared))
+        return stack
+    except LockTimeout:
+        raise ConfigError(refusal) from None
     except OSError as error:
         raise InputError(f"{home}: cannot be used as home: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Files of this machine that are on disk for good: synced, then named, then the name is synced."""
+"""Files of this machine: durable and atomic writes, file locks, and folders closed to other users."""
 
 import contextlib
 import fcntl
@@ -9,25 +9,35 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from kopitiam.contracts.errors import InputError, ServiceError
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Durable when it returns, for what may be sent anew; the last one counts."""
-    make_folder(path.parent)
+@contextlib.contextmanager
+def atomic_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a new file that replaces `path`, synced, only if the block succeeds."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        temporary.write_bytes(data)
-        sync(temporary)
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
-        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write or replace a file in one step; it is durable, with its name and its folders, on return."""
+    make_folder(path.parent)
+    with atomic_file(path, mode) as file:
+        file.write(data)
+    sync(path.parent)
+
+
 def make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, each durable in its parent."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -35,13 +45,13 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Everything below it, and its own name."""
+    """Sync everything below a folder, and its own name."""
     for path in (*folder.rglob("*"), folder, folder.parent):
         sync(path)
 
 
 def sync(path: Path) -> None:
-    """Of a file its bytes, of a folder the names in it."""
+    """Sync the bytes of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,45 +60,66 @@ def sync(path: Path) -> None:
 
 
 LOCK_SECONDS = 90.0  # longer than any service takes to start
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
+
+
+class LockTimeout(ServiceError):
+    """Another process holds the lock."""
 
 
 @contextlib.contextmanager
-def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """The file may be removed by its holder: who waited for it then begins anew."""
+def locked(path: Path, seconds: float = LOCK_SECONDS, *, is_shared: bool = False) -> Iterator[None]:
+    """Hold a file lock, alone or shared. Raises `LockTimeout` if another process holds it after `seconds`.
+
+    The holder may remove the file; a process that waited for the removed file then locks a new one.
+    """
     deadline = time.monotonic() + seconds
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with path.open("w") as lock:
-            _wait_for(lock, path, deadline)
-            if _is_there_still(lock, path):
+            _wait_for(lock, path, deadline, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
+            if _still_exists(lock, path):
                 yield
                 return
 
 
-def _wait_for(lock: IO[str], path: Path, deadline: float) -> None:
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock alone."""
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _wait_for(lock: IO[str], path: Path, deadline: float, kind: int) -> None:
     while True:
         try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise ServiceError(f"{path.stem}: another kopi is busy with it, and has {path}") from None
-        time.sleep(_LOOK_SECONDS)
+                raise LockTimeout(f"{path.stem}: another kopi is busy with it, and has {path}") from None
+        time.sleep(_POLL_SECONDS)
 
 
-def _is_there_still(lock: IO[str], path: Path) -> bool:
+def _still_exists(lock: IO[str], path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(lock.fileno()), path.stat())
     return False
 
 
-_PASS = stat.S_IXGRP | stat.S_IXOTH
+_TRAVERSE = stat.S_IXGRP | stat.S_IXOTH
 _log = logging.getLogger(__name__)
 
 
 def keep_private(home: Path, umask: str = "077") -> None:
-    """Makes the home folder, and closes one that others could read. From here on this process and its
-    children, Java included, write files with this umask."""
+    """Make the home folder, or close it to other users, and set the umask of this process and its children.
+
+    Raises `InputError` if the folder cannot be used.
+    """
     mask = int(umask, 8)
     os.umask(mask)
     try:
@@ -96,23 +127,25 @@ def keep_private(home: Path, umask: str = "077") -> None:
         inside = list(home.iterdir())
     except OSError as error:
         raise InputError(f"{home}: cannot be used as home: {error.strerror}") from None
-    passed = {home, home / "services"} if _has_other_users(home) else set()
-    closed = [path for path in (home, *inside) if _close(path, mask & ~_PASS if path in passed else mask)]
+    traversed = {home, home / "services"} if _has_other_users(home) else set()
+    closed = [
+        path for path in (home, *inside) if _close(path, mask & ~_TRAVERSE if path in traversed else mask)
+    ]
     if closed:
         _log.warning("closed to other users: %s", ", ".join(map(str, closed)))
 
 
 def make_private_folder(folder: Path) -> None:
-    """Makes the folder and those above it that are missing, each for its owner alone, whatever the umask."""
-    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+    """Make the folder and its missing parents, each for its owner alone, whatever the umask."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
-def let_pass(folder: Path) -> None:
-    """Lets other users go through a folder of ours to what is theirs; they cannot list it."""
-    found = folder.stat()
-    if found.st_uid == os.geteuid():
-        folder.chmod(stat.S_IMODE(found.st_mode) | _PASS)
+def allow_traversal(folder: Path) -> None:
+    """Let other users reach their own files below a folder of ours; they cannot list it."""
+    status = folder.stat()
+    if status.st_uid == os.geteuid():
+        folder.chmod(stat.S_IMODE(status.st_mode) | _TRAVERSE)
 
 
 def _has_other_users(home: Path) -> bool:
@@ -121,14 +154,14 @@ def _has_other_users(home: Path) -> bool:
 
 
 def _close(path: Path, mask: int) -> bool:
-    """False if it was closed."""
+    """Remove these permissions; False if the path had none of them."""
     try:
-        found = path.lstat()
-        mode = stat.S_IMODE(found.st_mode)
-        if stat.S_ISLNK(found.st_mode) or not mode & mask:
+        status = path.lstat()
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode) or not mode & mask:
             return False
         path.chmod(mode & ~mask)
-    except FileNotFoundError:  # of another node, which has removed it
+    except FileNotFoundError:  # another node has removed it
         return False
     except OSError as error:
         _log.warning("%s is open to other users, and cannot be closed: %s", path, error.strerror)

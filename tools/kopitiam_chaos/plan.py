@@ -14,6 +14,8 @@ StrikeKind = Literal["kill", "freeze"]
 Groups = Mapping[str, tuple[str, ...]]  # nodes that are alike, by what they are alike in
 LEADER = "leader"
 _FROZEN_SHARE = 0.4
+MOST_DOWN = 2
+STABLE_SECONDS = 60.0  # after so long a life the monitors forget how often a node had to be revived
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,6 @@ def plan(seed: int, kills: int, groups: Groups, pace: Pace, *, is_freezing: bool
             else Strike(number, target, "kill", pause)
         )
     return tuple(strikes)
-
-
-MOST_DOWN = 2
-STABLE_SECONDS = 60.0  # after so long a life the monitors forget how often a node had to be revived
 
 
 class StrikeLimits:

@@ -8,6 +8,8 @@ from typing import Any
 from kopitiam.contracts.progress import ByTable
 from kopitiam_chaos.plan import StrikeKind
 
+_SHOWN_DIFFERENCES = 20
+
 
 @dataclass
 class StrikeRecord:
@@ -28,9 +30,6 @@ class StrikeRecord:
         return {
             name: round(value, 3) if isinstance(value, float) else value for name, value in vars(self).items()
         }
-
-
-_SHOWN_DIFFERENCES = 20
 
 
 @dataclass(frozen=True)

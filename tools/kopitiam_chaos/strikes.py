@@ -21,6 +21,8 @@ from kopitiam_chaos.plan import LEADER, STABLE_SECONDS, Strike, StrikeLimits
 from kopitiam_chaos.report import StrikeRecord
 
 Nodes = Mapping[str, NodeRecord]  # as the registry knows them
+_LOOK_SECONDS = 0.1
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,6 @@ class Victims:
         record = read_record(self._fleet.home, name)
         process = record.process() if record else None
         return process if process_state(process) != "gone" else None
-
-
-_LOOK_SECONDS = 0.1
-Found = TypeVar("Found")
 
 
 class Seen(Protocol):

@@ -25,6 +25,9 @@ _SAMPLE = 200  # bytes of a dropped message to log
 _log = logging.getLogger(__name__)
 
 Outcome = Literal["done", "again", "dropped", "untouched"]
+MAX_BYTES = 1 << 20
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,6 @@ def stop_all(handler_threads: list[HandlerThread], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for handler_thread in handler_threads:
         handler_thread.join(max(0.0, deadline - time.monotonic()))
-
-
-MAX_BYTES = 1 << 20
-_encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:

@@ -1,1 +1,1 @@
-"""A fleet on one machine: nodes as detached processes, the services they need, and all of them at once."""
+"""The nodes and services of `kopi cluster` on one machine, as detached processes."""

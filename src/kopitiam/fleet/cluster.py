@@ -1,4 +1,4 @@
-"""All nodes of a fleet at once: up in the order in which they need each other, down the other way round."""
+"""Brings a whole fleet up, in order of dependency, waits until it is ready, and takes it down in reverse."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ from kopitiam.fleet.lifecycle import (
 from kopitiam.fleet.preflight import check_free_cores, check_settings, check_shards_of_open_runs
 from kopitiam.fleet.processes import Launched, is_running
 from kopitiam.fleet.services import in_start_order, service_settings, services_of
-from kopitiam.fleet.services.spark import NAME as SPARK_MASTER
+from kopitiam.fleet.services.spark import SPARK_MASTER
 from kopitiam.fleet.status import NodeStatus, fleet_status
 from kopitiam.landing.recognition import Premises
 from kopitiam.registry.registry import Registry, open_registry
@@ -29,8 +29,11 @@ from kopitiam.storage.open import open_storage
 from kopitiam.system.files import keep_private
 from kopitiam.system.logs import last_words
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
+PATIENCE_SECONDS = 120.0
+OnStep = Callable[[str, int, int], None]  # waiting for, steps done, steps in all
+_STOPPED_TOGETHER: tuple[NodeKind, ...] = ("monitor", "gateway", "pipeline")
 
 
 def await_ready(
@@ -40,8 +43,12 @@ def await_ready(
     deadline: float,
     on_wait: Callable[[list[str]], None],
 ) -> None:
-    """`on_wait` hears what is still missing. The first node to end is told, with its reason."""
-    # The certificate is for clients, who may know the gateway by another name.
+    """Wait until all nodes can work: alive by their records, gateways accept runs, pipelines have Spark.
+
+    `on_wait` is called with the names still missing. Raises `ServiceError` on timeout, and the error of the
+    first node that ends.
+    """
+    # The certificate is for clients, which may use another name for the gateway.
     with httpx.Client(verify=False, timeout=_ANSWER_SECONDS) as http:  # noqa: S501
         while True:
             for node in launched:
@@ -51,11 +58,13 @@ def await_ready(
             if not missing:
                 return
             if time.monotonic() > deadline:
-                raise ServiceError(f"not ready in time: {', '.join(missing)}{_words(launched, missing[0])}")
-            time.sleep(_LOOK_SECONDS)
+                raise ServiceError(
+                    f"not ready in time: {', '.join(missing)}{_last_log_line(launched, missing[0])}"
+                )
+            time.sleep(_POLL_SECONDS)
 
 
-def _words(launched: Sequence[Launched], name: str) -> str:
+def _last_log_line(launched: Sequence[Launched], name: str) -> str:
     logs = [f":{last_words(node.log, node.log_start)}" for node in launched if node.name == name]
     return "".join(logs)
 
@@ -75,7 +84,7 @@ def _missing(home: FleetHome, registry: Registry, http: httpx.Client, names: lis
 
 
 def _is_ready(home: FleetHome, http: httpx.Client, node: NodeRecord) -> bool:
-    """An earlier life may still be known as alive."""
+    """Compares pids, since the record may be of an earlier process."""
     record = read_record(home, node.name)
     if record is None or node.pid != record.pid or node.state != "alive":
         return False
@@ -90,19 +99,15 @@ def _takes_runs(http: httpx.Client, url: str) -> bool:
     return False
 
 
-PATIENCE_SECONDS = 120.0
-OnStep = Callable[[str, int, int], None]  # what is waited for, steps done, steps in all
-_STOPPED_TOGETHER: tuple[NodeKind, ...] = ("monitor", "gateway", "pipeline")
-
-
-def _quietly(_what: str, _done: int, _total: int) -> None:
+def _ignore(_what: str, _done: int, _total: int) -> None:
     pass
 
 
 def up(
-    fleet: Fleet, patience_seconds: float = PATIENCE_SECONDS, on_step: OnStep = _quietly
+    fleet: Fleet, patience_seconds: float = PATIENCE_SECONDS, on_step: OnStep = _ignore
 ) -> list[NodeStatus]:
-    """Returns when every node is ready; if one does not come up, what was started here is stopped again."""
+    """Start all nodes and wait until they are ready. If one fails, the nodes started here are stopped
+    again."""
     check_settings(fleet.settings)
     if fleet.settings.nodes.gateways:
         fleet.settings.gateway.require_guarded()
@@ -111,14 +116,14 @@ def up(
     try:
         _bring_up(fleet, started, time.monotonic() + patience_seconds, on_step)
     except BaseException:
-        with contextlib.suppress(KopitiamError):  # there is something else to tell
+        with contextlib.suppress(KopitiamError):  # report the first error, not this one
             _stop(fleet, started)
         raise
     return fleet_status(fleet)
 
 
-def down(fleet: Fleet, on_step: OnStep = _quietly) -> list[str]:
-    """Gives the names of those that there were to stop. Works on whatever is left of a fleet."""
+def down(fleet: Fleet, on_step: OnStep = _ignore) -> list[str]:
+    """Stop all nodes; returns the names of those that were running. Also works on an incomplete fleet."""
     return _stop(fleet, fleet.kinds, on_step)
 
 
@@ -150,9 +155,9 @@ def _bring_up(fleet: Fleet, started: list[str], deadline: float, on_step: OnStep
         )
 
 
-def _stop(fleet: Fleet, names: Iterable[str], on_step: OnStep = _quietly) -> list[str]:
-    """Monitors first, or they would revive the others; services last, since all need them. Whatever fails,
-    the others are stopped; then the first failure is told."""
+def _stop(fleet: Fleet, names: Iterable[str], on_step: OnStep = _ignore) -> list[str]:
+    """Monitors first, or they would revive the others; services last, since all depend on them. A failure
+    does not keep the others from being stopped; the first one is raised at the end."""
     kinds = {name: fleet.kinds[name] for name in names}
     services = in_start_order(name for name, kind in kinds.items() if kind == "service")
     outcomes: dict[str, bool | KopitiamError] = {}
@@ -161,11 +166,11 @@ def _stop(fleet: Fleet, names: Iterable[str], on_step: OnStep = _quietly) -> lis
         on_step(", ".join(group), len(outcomes), len(kinds))
         outcomes |= _end_together(fleet, group)
         report_stopped(fleet, group)
-    report_stopped(fleet, services)  # afterwards there may be no registry to tell
+    report_stopped(fleet, services)  # first: one of them may be the registry
     for name in reversed(services):
         on_step(name, len(outcomes), len(kinds))
         outcomes |= _end_together(fleet, [name])
-    with contextlib.suppress(OSError):  # others may have nodes there
+    with contextlib.suppress(OSError):  # other nodes may be recorded there
         fleet.home.nodes.rmdir()
     for outcome in outcomes.values():
         if isinstance(outcome, KopitiamError):

@@ -1,4 +1,4 @@
-"""The nodes of a fleet, whatever they are: started and ended alike."""
+"""Starts and stops single nodes of a fleet, and reports stopped ones. Whole fleets are in `cluster`."""
 
 import contextlib
 import sys
@@ -18,12 +18,12 @@ from kopitiam.registry.registry import Registry, open_registry
 from kopitiam.system.files import keep_private
 from kopitiam.system.settings import DEFAULT_FILE, load_settings
 
-FIRST_MOMENTS = 4.0  # what is wrong with a setting or a port shows by then
+START_SECONDS = 4.0  # wrong settings and occupied ports fail within this time
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """The nodes of one settings file on this machine."""
+    """The nodes of one settings file."""
 
     settings: Settings
     config: Path | None = None
@@ -34,28 +34,32 @@ class Fleet:
 
     @property
     def kinds(self) -> dict[str, NodeKind]:
-        """By name; also those that run although the settings do not name them any more."""
+        """The kind of each node by name, including running nodes that were removed from the settings."""
         known = self.settings.nodes.kinds
         records = (read_record(self.home, name) for name in recorded_names(self.home) if name not in known)
         return {**known, **{record.name: record.kind for record in records if record}}
 
 
 def open_fleet(config: Path | None) -> Fleet:
-    """Nodes are told the file by its full name, since they may be started again from anywhere."""
+    """Nodes get the absolute path of the file, since they may be restarted from any folder."""
     if config is None and DEFAULT_FILE.is_file():
         config = DEFAULT_FILE
     return Fleet(load_settings(config), config.absolute() if config else None)
 
 
 def start_node(fleet: Fleet, name: str) -> bool:
-    """Returns when it has lived through its first moments, a service when it answers. False if it ran."""
+    """Start a node unless it is running; returns whether it was started.
+
+    Waits until a service answers, or a node has survived its first seconds. Raises `ConfigError` or
+    `ServiceError` if it does not.
+    """
     kind = require_kind(fleet, name)
     keep_private(fleet.settings.home, fleet.settings.umask)
     fleet.home.make()
     if kind == "service":
         return find_service(name, fleet.settings).start()
     launched = launch_node(fleet, name)
-    launched.settle(FIRST_MOMENTS)
+    launched.raise_if_ends_within(START_SECONDS)
     return launched.child is not None
 
 
@@ -64,22 +68,24 @@ def launch_node(fleet: Fleet, name: str) -> Launched:
 
 
 def end_node(fleet: Fleet, name: str) -> bool:
-    """False if there was nothing to end."""
+    """Stop the processes without reporting it. Returns whether it was running."""
     if fleet.kinds.get(name) == "service":
         return find_service(name, fleet.settings).stop()
     return stop(fleet.home, name)
 
 
 def added_pipelines(fleet: Fleet) -> list[str]:
-    """Pipelines that come to others. One that was killed or frozen has cores, and takes them over."""
+    """Pipelines started beside running ones, which need free cores. A killed or frozen one takes over its
+    own."""
     pipelines = fleet.settings.nodes.pipelines
-    joining = [name for name in pipelines if read_record(fleet.home, name) is None]
-    return joining if len(joining) < len(pipelines) else []
+    added = [name for name in pipelines if read_record(fleet.home, name) is None]
+    return added if len(added) < len(pipelines) else []
 
 
 def require_kind(fleet: Fleet, name: str) -> NodeKind:
+    """Raises `ConfigError` if the fleet has no such node."""
     if name not in fleet.kinds:
-        raise ConfigError(f"{name}: there is no such node; there are {', '.join(fleet.kinds)}")
+        raise ConfigError(f"{name}: no such node; there are {', '.join(fleet.kinds)}")
     return fleet.kinds[name]
 
 
@@ -94,50 +100,50 @@ def node_program(settings: Settings, config: Path | None, name: str) -> Program:
 
 
 def stop_node(fleet: Fleet, name: str) -> bool:
-    """False if there was nothing to stop."""
+    """Stop a node and report it, so that it is not revived. Returns whether it was running."""
     if require_kind(fleet, name) == "service":
-        report_stopped(fleet, [name])  # afterwards there may be no registry to tell
+        report_stopped(fleet, [name])  # first: the service may be the registry
         return end_node(fleet, name)
     was_alive = end_node(fleet, name)
-    _tell_monitors(fleet, report_stopped(fleet, [name]))
+    _publish_stopped(fleet, report_stopped(fleet, [name]))
     return was_alive
 
 
 def reported_nodes(fleet: Fleet) -> dict[str, NodeRecord] | None:
-    """What the registry knows; None if it cannot be reached."""
+    """The node records in the registry; None if it is unavailable."""
     with contextlib.suppress(ServiceError), contextlib.closing(_registry(fleet)) as registry:
         return {node.name: node for node in registry.nodes()}
     return None
 
 
 def report_stopped(fleet: Fleet, names: Sequence[str]) -> list[NodeRecord]:
-    """For those that were killed, and could not say so themselves: they are given back."""
-    silent: list[NodeRecord] = []
+    """Mark killed nodes as stopped, since they could not; returns their earlier records."""
+    killed: list[NodeRecord] = []
     if not names:
-        return silent
+        return killed
     with contextlib.suppress(ServiceError), contextlib.closing(_registry(fleet)) as registry:
         for node in registry.nodes():
             if node.name in names and node.state != "stopped":
                 stopped = replace(node, state="stopped", pid=None, since=registry.now(), leader=False)
                 registry.report_node(stopped)
-                silent.append(node)
-    return silent
+                killed.append(node)
+    return killed
 
 
-def _tell_monitors(fleet: Fleet, silent: Sequence[NodeRecord]) -> None:
-    """Or they would revive what had to be killed."""
-    if not silent:
+def _publish_stopped(fleet: Fleet, killed: Sequence[NodeRecord]) -> None:
+    """Otherwise they would revive the killed nodes."""
+    if not killed:
         return
     with (
         contextlib.suppress(ServiceError),
         contextlib.closing(open_bus(service_settings(fleet.settings).bus.url)) as bus,
     ):
-        for node in silent:
+        for node in killed:
             bus.publish(HEARTBEAT_TOPIC, Stopped(node=node.name, epoch=node.epoch))
 
 
 def _registry(fleet: Fleet) -> Registry:
     settings = service_settings(fleet.settings)
     if settings.registry.url == "sqlite" and not (settings.home / SQLITE_FILE).exists():
-        raise ServiceError("registry: there is none yet")
+        raise ServiceError("registry: not created yet")
     return open_registry(settings.registry.url, settings.home)

@@ -1,4 +1,7 @@
-"""Nodes as detached processes: started once however often one asks, ended with all their children."""
+"""Nodes as detached processes: launched at most once, and stopped with all their children.
+
+The processes of a node are found by an environment variable that children inherit, not by recorded pids.
+"""
 
 import contextlib
 import os
@@ -23,10 +26,15 @@ ProcessState = Literal["running", "frozen", "gone"]
 ProcessFinder = Callable[[], list[psutil.Process]]
 _KILL_SECONDS = 10.0
 _EXIT_POLL_SECONDS = 0.02
+NODE_VARIABLE = "KOPI_FLEET_NODE"
+STOP_SECONDS = 12.0  # a node exits within ten
+_BAD_CONFIGURATION = 2
+_HOLD_A_PORT: frozenset[NodeKind] = frozenset({"gateway", "service"})
+_POLL_SECONDS = 0.1
 
 
 def process_state(process: psutil.Process | None) -> ProcessState:
-    """A zombie has ended, whether or not its parent cares; a stopped process may wake up one day."""
+    """A zombie is gone, even if its parent has not reaped it; a stopped process is frozen."""
     if process is None:
         return "gone"
     try:
@@ -47,36 +55,37 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_with_variable(variable: str, value: str) -> list[psutil.Process]:
-    """All that have it in their environment."""
-    return _all_that(lambda process: process.environ().get(variable) == value)
+    """All processes with this environment variable."""
+    return _all_processes(lambda process: process.environ().get(variable) == value)
 
 
 def processes_with_folder(folder: Path) -> list[psutil.Process]:
-    """All that have it as their working folder: PostgreSQL's children write over their environment."""
-    wanted = str(folder.resolve())
-    return _all_that(lambda process: process.cwd() == wanted)
+    """All processes with this working folder: PostgreSQL's children overwrite their environment."""
+    path = str(folder.resolve())
+    return _all_processes(lambda process: process.cwd() == path)
 
 
-def terminate(process: psutil.Process | None, wish: signal.Signals, seconds: float) -> None:
-    """One that is frozen would not hear it."""
+def terminate(process: psutil.Process | None, number: signal.Signals, seconds: float) -> None:
+    """Send the signal and wait for the process to end. A no-op on a frozen process, which cannot react."""
     if process is None or process_state(process) != "running":
         return
     with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(wish)
+        process.send_signal(number)
     _wait_gone([process], seconds)
 
 
 def kill_all(name: str, find_processes: ProcessFinder) -> None:
-    """As by kill -9, and again for those that were being born."""
+    """SIGKILL until none is left, including children forked meanwhile. Raises `ServiceError` if some
+    remain."""
     deadline = time.monotonic() + _KILL_SECONDS
-    while members := find_processes():
+    while processes := find_processes():
         if time.monotonic() > deadline:
-            pids = ", ".join(str(process.pid) for process in members)
-            raise ServiceError(f"{name}: does not end even when killed: process {pids}")
-        for process in members:
+            pids = ", ".join(str(process.pid) for process in processes)
+            raise ServiceError(f"{name}: still running after SIGKILL: process {pids}")
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        _wait_gone(members, seconds=1)
+        _wait_gone(processes, seconds=1)
 
 
 def memory_of(processes: Iterable[psutil.Process]) -> int:
@@ -93,46 +102,39 @@ def _wait_gone(processes: list[psutil.Process], seconds: float) -> None:
         time.sleep(_EXIT_POLL_SECONDS)
 
 
-def _all_that(is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
-    """But for this process and those that it descends from."""
+def _all_processes(is_match: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    """All matching processes, except this one and its ancestors."""
     own = psutil.Process()
-    spared = {own.pid, *(parent.pid for parent in own.parents())}
-    found = []
+    excluded = {own.pid, *(parent.pid for parent in own.parents())}
+    matches = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid not in spared and is_wanted(process) and process_state(process) != "gone":
-                found.append(process)
-    return found
-
-
-NODE_VARIABLE = "KOPI_FLEET_NODE"
-STOP_SECONDS = 12.0  # a node promises to leave within ten
-_BAD_CONFIGURATION = 2
-_HOLD_A_PORT: frozenset[NodeKind] = frozenset({"gateway", "service"})
-_LOOK_SECONDS = 0.1
+            if process.pid not in excluded and is_match(process) and process_state(process) != "gone":
+                matches.append(process)
+    return matches
 
 
 @dataclass(frozen=True)
 class Program:
-    """How a node is run. The command is asked for when nothing of an earlier life is left, and may prepare
-    what it needs."""
+    """How a node is run. `command` is called after earlier processes of the node are gone, and may prepare
+    what the node needs."""
 
     name: str
     kind: NodeKind
     command: Callable[[], tuple[str, ...]]
-    find_processes: ProcessFinder | None = None  # where its processes are not known by their mark
+    find_processes: ProcessFinder | None = None  # if not by the environment variable
 
 
 @dataclass(frozen=True)
 class Launched:
     name: str
     pid: int
-    child: subprocess.Popen[bytes] | None  # None if it ran already
+    child: subprocess.Popen[bytes] | None  # None if it was already running
     log: Path
     log_start: int
 
     def raise_if_ended(self) -> None:
-        """Says why, if it has ended."""
+        """Raises `ConfigError` or `ServiceError`, with the last log line, if the process has ended."""
         if self.child is None:
             if not is_alive(self.pid):
                 raise ServiceError(f"{self.name}: has ended:{last_words(self.log)}")
@@ -140,8 +142,7 @@ class Launched:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise _error(code)(f"{self.name}: {how}:{last_words(self.log, self.log_start)}")
 
-    def settle(self, seconds: float) -> None:
-        """Returns when it has lived through its first moments."""
+    def raise_if_ends_within(self, seconds: float) -> None:
         if self.child is not None:
             try:
                 self.child.wait(seconds)
@@ -156,20 +157,20 @@ class Launched:
             if time.monotonic() > deadline:
                 words = last_words(self.log, self.log_start)
                 raise ServiceError(f"{self.name}: not ready after {seconds:.0f} s:{words}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def launch(home: FleetHome, program: Program) -> Launched:
-    """Nothing happens if it runs. A frozen one that holds a port is killed; any other frozen one is left to
-    find out that it was replaced, should it ever wake up."""
+    """Launch a node unless it is running. A frozen process that holds a port is killed first; any other
+    frozen process is left alone, and finds its epoch stale when it wakes."""
     home.make()
     with locked(home.lock(program.name)):
         record = read_record(home, program.name)
-        life = process_state(record.process()) if record else "gone"
+        state = process_state(record.process()) if record else "gone"
         log = home.log(program.name)
-        if record and life == "running":
+        if record and state == "running":
             return Launched(program.name, record.pid, None, log, 0)
-        if life == "gone" or program.kind in _HOLD_A_PORT:
+        if state == "gone" or program.kind in _HOLD_A_PORT:
             kill_all(program.name, program.find_processes or (lambda: processes_of(home, program.name)))
         return _spawn(home, program, log)
 
@@ -180,12 +181,13 @@ def is_running(home: FleetHome, name: str) -> bool:
 
 
 def processes_of(home: FleetHome, name: str) -> list[psutil.Process]:
-    """The node's process and all it has brought forth, those of earlier lives included."""
+    """All processes of the node, including its children and those of earlier launches."""
     return processes_with_variable(NODE_VARIABLE, str(home.record(name)))
 
 
 def stop(home: FleetHome, name: str) -> bool:
-    """Leaves no process, record, lock or temporary file, but the log. False if there was nothing to stop."""
+    """Stop all processes, and remove record, lock and temporary files; the log stays. Returns whether the
+    node was running."""
 
     def end() -> None:
         record = read_record(home, name)
@@ -196,7 +198,7 @@ def stop(home: FleetHome, name: str) -> bool:
 
 
 def stop_with(home: FleetHome, name: str, find_processes: ProcessFinder, end: Callable[[], None]) -> bool:
-    """`end` is called with nobody else starting or stopping the node. False if there was nothing to end."""
+    """As `stop`, with `end` to end the processes, called under the node's lock."""
     traces = (home.record(name), home.lock(name))
     if not any(path.exists() for path in traces) and not find_processes():
         return False

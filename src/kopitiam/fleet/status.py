@@ -1,4 +1,4 @@
-"""How the nodes of a fleet are: what the registry says of them, corrected by what this machine sees."""
+"""The status of the nodes of a fleet: their registry records, corrected by the processes on this machine."""
 
 import time
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from kopitiam.fleet.processes import ProcessState, memory_of, process_state, pro
 from kopitiam.fleet.services import Service, find_service
 from kopitiam.fleet.services.base import without_credentials
 
-_STARTING_SECONDS = 60.0  # a service that is silent for longer is dead
+_STARTING_SECONDS = 60.0  # a service that does not answer for longer is dead
 
 
 @dataclass(frozen=True)
@@ -41,67 +41,70 @@ def fleet_status(fleet: Fleet, names: Iterable[str] | None = None) -> list[NodeS
 
 def _status(fleet: Fleet, name: str, kind: NodeKind, reported: dict[str, NodeRecord] | None) -> NodeStatus:
     record = read_record(fleet.home, name)
-    life = process_state(record.process()) if record else "gone"
-    told = (reported or {}).get(name)
-    seen = NodeStatus(
+    local_state = process_state(record.process()) if record else "gone"
+    reported_node = (reported or {}).get(name)
+    local = NodeStatus(
         name=name,
         kind=kind,
-        pid=record.pid if record and life != "gone" else None,
+        pid=record.pid if record and local_state != "gone" else None,
         url=None,
-        state=_node_state(record, life, told, is_registry_there=reported is not None),
+        state=_node_state(record, local_state, reported_node, is_registry_there=reported is not None),
         since=record.started_at if record else None,
         epoch=None,
         leader=False,
         memory_bytes=memory_of(processes_of(fleet.home, name)),
-        alarm=told.alarm if told else None,
+        alarm=reported_node.alarm if reported_node else None,
     )
     if kind == "service":
-        return _of_service(seen, find_service(name, fleet.settings), record, life)
-    return _as_told(seen, told) if told else seen
+        return _with_service_state(local, find_service(name, fleet.settings), record, local_state)
+    return _with_registry_record(local, reported_node) if reported_node else local
 
 
-def _as_told(seen: NodeStatus, told: NodeRecord) -> NodeStatus:
-    is_as_seen = told.state == seen.state
-    is_there = is_as_seen and told.state in ("alive", "starting")
+def _with_registry_record(local: NodeStatus, reported_node: NodeRecord) -> NodeStatus:
+    is_same_state = reported_node.state == local.state
+    is_there = is_same_state and reported_node.state in ("alive", "starting")
     return replace(
-        seen,
-        pid=seen.pid or (told.pid if is_there else None),
-        url=told.url,
-        since=told.since if is_as_seen else seen.since,
-        epoch=told.epoch,
-        leader=told.leader and seen.state == "alive",
+        local,
+        pid=local.pid or (reported_node.pid if is_there else None),
+        url=reported_node.url,
+        since=reported_node.since if is_same_state else local.since,
+        epoch=reported_node.epoch,
+        leader=reported_node.leader and local.state == "alive",
     )
 
 
-def _of_service(
-    seen: NodeStatus, service: Service, record: ProcessRecord | None, life: ProcessState
+def _with_service_state(
+    local: NodeStatus, service: Service, record: ProcessRecord | None, local_state: ProcessState
 ) -> NodeStatus:
     url = service.url()
     return replace(
-        seen,
+        local,
         url=without_credentials(url) if url else None,
-        state=_service_state(record, life, answers=service.probe()),
+        state=_service_state(record, local_state, answers=service.probe()),
         memory_bytes=memory_of(service.processes()),
     )
 
 
-def _service_state(record: ProcessRecord | None, life: ProcessState, answers: bool) -> NodeState:
+def _service_state(record: ProcessRecord | None, local_state: ProcessState, answers: bool) -> NodeState:
     if answers:
         return "alive"
     if record is None:
         return "stopped"
-    is_young = time.time() - record.started_at < _STARTING_SECONDS
-    return "starting" if life == "running" and is_young else "dead"
+    is_recent = time.time() - record.started_at < _STARTING_SECONDS
+    return "starting" if local_state == "running" and is_recent else "dead"
 
 
 def _node_state(
-    record: ProcessRecord | None, life: ProcessState, told: NodeRecord | None, is_registry_there: bool
+    record: ProcessRecord | None,
+    local_state: ProcessState,
+    reported_node: NodeRecord | None,
+    is_registry_there: bool,
 ) -> NodeState:
-    if record is None:  # not ours, or not running
-        return told.state if told else "stopped"
-    if life != "running":
+    if record is None:  # on another machine, or not running
+        return reported_node.state if reported_node else "stopped"
+    if local_state != "running":
         return "dead"
     if not is_registry_there:
         return "alive"
-    is_this_life = told is not None and told.pid == record.pid
-    return told.state if told and is_this_life else "starting"
+    is_same_process = reported_node is not None and reported_node.pid == record.pid
+    return reported_node.state if reported_node and is_same_process else "starting"

@@ -14,6 +14,8 @@ from kopitiam.contracts.runs import RunState
 
 MAX_RUNS = 2_000
 MAX_CLOSED = 10_000
+ProgressMessage = TableEnd | WorkerStats | WorkerEnd
+Event = ProgressMessage | Snapshot
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,6 @@ class Forward:
     run: str
 
 
-ProgressMessage = TableEnd | WorkerStats | WorkerEnd
-Event = ProgressMessage | Snapshot
 Decision = ReadSnapshot | OpenBarrier | FailRun | Forward
 
 

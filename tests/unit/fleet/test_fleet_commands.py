@@ -40,7 +40,7 @@ def test_a_fleet_on_the_memory_bus_is_refused_with_2_and_one_line(kopi, tmp_path
 def test_a_node_that_there_is_not_is_refused_with_2_and_one_line(kopi, command):
     code, stdout, stderr = kopi("node", command, "gateway-9")
     assert (code, stdout, stderr.count("\n")) == (2, "", 1)
-    assert stderr.startswith("kopi: gateway-9: there is no such node; there are gateway-1")
+    assert stderr.startswith("kopi: gateway-9: no such node; there are gateway-1")
 
 
 def test_the_status_of_a_fleet_and_of_a_node_can_be_read_by_programs(kopi):

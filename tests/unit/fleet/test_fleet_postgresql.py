@@ -49,14 +49,14 @@ def test_data_are_taken_up_by_the_version_that_made_them(installed, tmp_path):
     (tmp_path / "data" / "PG_VERSION").write_text("15\n")
     assert find_binaries(tmp_path / "data").name == "15.18"
     (tmp_path / "data" / "PG_VERSION").write_text("16\n")
-    with pytest.raises(ConfigError, match="the data are of PostgreSQL 16, which is not there; install it"):
+    with pytest.raises(ConfigError, match="the data are of PostgreSQL 16, which is not installed; install it"):
         find_binaries(tmp_path / "data")
 
 
 def test_without_postgresql_one_line_says_what_to_install(installed, tmp_path):
     installed()
     with pytest.raises(
-        ConfigError, match=r"^postgresql: there is no PostgreSQL; install it.*kopitiam\[cluster\]"
+        ConfigError, match=r"^postgresql: PostgreSQL is not installed; install it.*kopitiam\[cluster\]"
     ):
         find_binaries(tmp_path / "data")
 
@@ -74,7 +74,7 @@ def test_whoever_has_the_data_runs_the_server(tmp_path):
 def test_new_data_belong_to_somebody_without_rights(tmp_path):
     account = account_for(tmp_path / "data")
     assert account.uid != 0
-    assert account.is_ourselves == (os.geteuid() != 0)
+    assert account.is_current_user == (os.geteuid() != 0)
 
 
 def test_ourselves_need_no_other_user(tmp_path):

@@ -146,13 +146,13 @@ def test_what_a_dead_node_left_behind_is_ended_before_it_starts_again(home, prog
 def test_a_node_that_ends_at_once_says_why(home, program):
     launched = launch(home, program("import sys; print('no disk', file=sys.stderr); sys.exit(1)"))
     with pytest.raises(ServiceError, match=r"^pipeline-1: ended with exit code 1: no disk$"):
-        launched.wait_first_seconds(20)
+        launched.raise_if_ends_within(20)
 
 
 def test_a_node_that_finds_its_settings_wrong_ends_with_the_code_for_that(home, program):
     launched = launch(home, program("raise SystemExit(2)"))
     with pytest.raises(ConfigError, match="pipeline-1: ended with exit code 2: it said nothing") as caught:
-        launched.wait_first_seconds(20)
+        launched.raise_if_ends_within(20)
     assert caught.value.exit_code == 2
 
 
@@ -160,19 +160,19 @@ def test_only_the_last_words_of_this_life_are_told(home, program):
     launch(home, program("print('an earlier life'); raise SystemExit(1)")).child.wait()
     launched = launch(home, program("[print('line', n) for n in range(9)]; raise SystemExit(3)"))
     with pytest.raises(ServiceError) as caught:
-        launched.wait_first_seconds(20)
+        launched.raise_if_ends_within(20)
     assert str(caught.value).splitlines()[1:] == [f"  line {n}" for n in range(4, 9)]
 
 
 def test_a_node_that_is_killed_in_its_first_moments_says_so(home, program):
     launched = launch(home, program("import os; os.kill(os.getpid(), 9)"))
     with pytest.raises(ServiceError, match="was ended by signal 9"):
-        launched.wait_first_seconds(20)
+        launched.raise_if_ends_within(20)
 
 
 def test_a_node_that_lives_through_its_first_moments_is_left_to_itself(home, program):
     launched = launch(home, program())
-    launched.wait_first_seconds(0.1)
+    launched.raise_if_ends_within(0.1)
     assert is_running(home, "pipeline-1")
 
 

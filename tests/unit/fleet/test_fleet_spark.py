@@ -245,7 +245,7 @@ def test_a_pipeline_that_would_find_no_core_beside_the_others_is_refused(
 def test_cores_that_come_free_in_time_are_waited_for(cluster, monkeypatch):
     looks = iter((0, 0, 1))
     monkeypatch.setattr(SparkMaster, "free_cores", lambda _: next(looks))
-    monkeypatch.setattr(preflight, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(preflight, "_POLL_SECONDS", 0)
     check_free_cores(("p-2",), service_settings(cluster), patience_seconds=60)
     assert next(looks, None) is None, "it looked until there was one"
 

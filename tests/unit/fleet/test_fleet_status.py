@@ -180,7 +180,7 @@ time.sleep(60)
     assert sorted(said.read_text().split()[:2]) == ["monitor-1", "monitor-2"]
     assert said.read_text().split()[2:] == ["gateway-1", "pipeline-1"]
     assert {node.state for node in registry.nodes()} == {"stopped"}
-    assert not home.lifecycle.exists()
+    assert not home.nodes.exists()
     assert down(fleet) == []
 
 
@@ -197,7 +197,7 @@ def test_down_works_on_a_fleet_that_is_half_dead(fleet, home, program):
     frozen.child.send_signal(signal.SIGSTOP)
     home.record("gateway-1").write_text("{")
     assert down(fleet) == ["monitor-1"]
-    assert not home.lifecycle.exists()
+    assert not home.nodes.exists()
 
 
 def test_nodes_are_ready_when_all_live_one_leads_and_gateways_take_runs(
@@ -247,11 +247,11 @@ def misled(home, tmp_path):
 def test_a_fleet_of_which_one_node_fails_is_stopped_again(misled, home):
     with pytest.raises(ConfigError, match=r"^monitor-1: ended with exit code 2: kopi: bus.url: no host"):
         up(misled)
-    assert not home.lifecycle.exists()
+    assert not home.nodes.exists()
 
 
 def test_a_node_that_fails_in_its_first_moments_makes_its_start_fail(misled, monkeypatch):
-    monkeypatch.setattr(lifecycle, "FIRST_MOMENTS", 60)
+    monkeypatch.setattr(lifecycle, "START_SECONDS", 60)
     with pytest.raises(ConfigError, match=r"^monitor-1: ended with exit code 2: kopi: bus.url: no host"):
         lifecycle.start_node(misled, "monitor-1")
     assert status_of(misled, "monitor-1")["state"] == "dead"

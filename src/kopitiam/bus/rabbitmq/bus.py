@@ -25,6 +25,8 @@ QUEUE = {
     "x-overflow": "reject-publish",  # never drop stored messages for new ones
 }
 _SUBSCRIBER = {"x-max-length": MAX_WAITING}  # drops the oldest
+_PREFETCH = 100  # for subscribers; a queue consumer prefetches one message
+_CLOSE_SECONDS = 3.0  # for running handlers
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,6 @@ class Exchange:
         channel.queue_declare(queue, exclusive=True, auto_delete=True, arguments=_SUBSCRIBER)
         channel.queue_bind(queue, self.name, pattern)
         return queue
-
-
-_PREFETCH = 100  # for subscribers; a queue consumer prefetches one message
-_CLOSE_SECONDS = 3.0  # for running handlers
 
 
 class RabbitBus(BusPort):

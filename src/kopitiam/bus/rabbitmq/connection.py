@@ -31,6 +31,13 @@ _FORM = "want amqp(s)://user:password@host:port/vhost"
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _PARAMETERS = ("heartbeat", "cacertfile", "certfile", "keyfile")
 HEARTBEAT_SECONDS = 10
+CLOSED = "bus: it is closed"
+_ATTEMPT_SECONDS = 5.0  # for TCP, TLS and AMQP; the same again for DNS
+_BLOCKED_SECONDS = 60.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+_CLOSE_SECONDS = 2.0  # for a clean close, which a dead broker does not answer
+_log = logging.getLogger(__name__)
+logging.getLogger("pika").setLevel(logging.CRITICAL)  # logs pages of traceback for what is one line here
 
 
 @dataclass(frozen=True)
@@ -90,15 +97,6 @@ def _tls(parameters: dict[str, str]) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"bus.url: certificates: {error.strerror or error}") from None
     return context
-
-
-CLOSED = "bus: it is closed"
-_ATTEMPT_SECONDS = 5.0  # for TCP, TLS and AMQP; the same again for DNS
-_BLOCKED_SECONDS = 60.0
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
-_CLOSE_SECONDS = 2.0  # for a clean close, which a dead broker does not answer
-_log = logging.getLogger(__name__)
-logging.getLogger("pika").setLevel(logging.CRITICAL)  # logs pages of traceback for what is one line here
 
 
 class BrokerConnection:

@@ -1,4 +1,7 @@
-"""The services that a fleet can bring along, and where they are found."""
+"""The services that `kopi cluster` can run: their order, addresses and probes.
+
+A new service is a module with a `Service` class here, and an entry in `_SERVICES`.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -9,8 +12,7 @@ from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.services.base import Service
 from kopitiam.fleet.services.postgresql import PostgreSQL
 from kopitiam.fleet.services.rabbitmq import RabbitMQ
-from kopitiam.fleet.services.spark import NAME as SPARK_MASTER
-from kopitiam.fleet.services.spark import WORKER, SparkMaster, SparkWorker
+from kopitiam.fleet.services.spark import SPARK_MASTER, WORKER, SparkMaster, SparkWorker
 
 __all__ = [
     "Service",
@@ -22,15 +24,15 @@ __all__ = [
     "services_of",
 ]
 
-_SERVICES: dict[str, Callable[[Settings], Service]] = {  # in the order in which they are started
+_SERVICES: dict[str, Callable[[Settings], Service]] = {  # in start order
     "postgresql": PostgreSQL,
     "rabbitmq": RabbitMQ,
     SPARK_MASTER: SparkMaster,
-}  # and then Spark's workers, of which there may be many
+}  # then any number of Spark workers
 
 
 def services_of(settings: Settings) -> list[Service]:
-    """Those that the settings name, in the order in which they are started."""
+    """The services of the settings, in start order."""
     return [find_service(name, settings) for name in in_start_order(settings.nodes.services)]
 
 
@@ -47,25 +49,25 @@ def find_service(name: str, settings: Settings) -> Service:
 
 
 def service_settings(settings: Settings) -> Settings:
-    """With the addresses of the fleet's own services where the settings keep their default."""
+    """The settings, with the addresses of the fleet's own services in place of defaults."""
     for service in services_of(settings):
         settings = service.with_address(settings)
     return settings
 
 
 def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
-    """For each service of the settings, whether it answers in its own protocol, within two seconds."""
+    """A probe for each service of the settings: whether it answers in its own protocol within two seconds."""
     return {service.name: service.probe for service in services_of(settings)}
 
 
 def recorded_probes(settings: Settings) -> dict[str, Callable[[], bool]]:
-    """As `probes`, but one that was stopped on purpose, and so has no record, is not missed."""
+    """As `probes`, but a service without a process record, which was stopped on purpose, passes."""
     home = FleetHome(settings.home)
 
-    def is_not_missed(service: Service) -> bool:
+    def is_stopped_or_answers(service: Service) -> bool:
         return not home.record(service.name).exists() or service.probe()
 
-    return {service.name: partial(is_not_missed, service) for service in services_of(settings)}
+    return {service.name: partial(is_stopped_or_answers, service) for service in services_of(settings)}
 
 
 def _rank(name: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A RabbitMQ of the fleet's own. The broker knows how it is started; here it becomes a node of the fleet."""
+"""The fleet's own RabbitMQ: a `PrivateBroker` with a process record, as a service of the fleet."""
 
 import signal
 
@@ -33,13 +33,13 @@ class RabbitMQ:
     def start(self) -> bool:
         with locked(self._home.lock(self.name)):
             broker = PrivateBroker(self._folder)
-            ran_already = process_state(self._process(broker)) == "running"
-            if not ran_already:
-                kill_all(self.name, self.processes)  # a frozen one, or what a killed one left
+            was_running = process_state(self._process(broker)) == "running"
+            if not was_running:
+                kill_all(self.name, self.processes)  # a frozen broker, or the remains of a killed one
                 broker.start()
-            launched = self._write_down(broker)
+            launched = self._record(broker)
         launched.wait_until_ready(self.probe, START_SECONDS)
-        return not ran_already
+        return not was_running
 
     def stop(self) -> bool:
         def end() -> None:
@@ -63,13 +63,13 @@ class RabbitMQ:
         return settings.model_copy(update={"bus": BusSection(url=require_url(self._folder))})
 
     def processes(self) -> list[psutil.Process]:
-        """The broker with its helpers, and its port mapper: it gives them all this home."""
+        """The broker with its helpers and its epmd: all have this HOME."""
         return processes_with_variable("HOME", str(self._folder))
 
-    def _write_down(self, broker: PrivateBroker) -> Launched:
+    def _record(self, broker: PrivateBroker) -> Launched:
         pid = broker.pid
         if pid is None:
-            raise ServiceError(f"{self.name}: it has ended as soon as it was up")
+            raise ServiceError(f"{self.name}: it ended right after its start")
         write_url(self._folder, broker.url)
         known = read_record(self._home, self.name)
         if known is None or known.pid != pid or known.process() is None:

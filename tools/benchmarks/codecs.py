@@ -33,14 +33,15 @@ from kopitiam.client.folder import open_folder
 from kopitiam.contracts.api import PARQUET
 from kopitiam.contracts.tables import Column, Kind, Table
 from kopitiam.gateway.examination import Order, examine
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.compiler.partials import RUN, SHARD, partial_of
 from kopitiam.pipeline.tables import read_table
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import ComputedAnswer
-from kopitiam.spark.session import SparkOptions, spark_session
+from kopitiam.spark.session import spark_session
+from kopitiam.spark.settings import SparkOptions
 
 CATALOG = QuestionSet.of_catalog()
 TABLES = CATALOG.tables

@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 
 from kopitiam.contracts.tables import CHUNK_ROWS
 from kopitiam.intake.cells import convert
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.synthetic.generator import write_month_tables
 from kopitiam.synthetic.months import plan

@@ -19,12 +19,12 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.runs import LogEntry, Run, RunState
-from kopitiam.landing.chunks import inspect
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode, inspect
 from kopitiam.pipeline import batch_frames
 from kopitiam.pipeline.batch_frames import Share
 from kopitiam.pipeline.partials import counted_fact
-from kopitiam.spark.session import SparkOptions, spark_session
+from kopitiam.spark.session import spark_session
+from kopitiam.spark.settings import SparkOptions
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import Key
 from tools.benchmarks.codecs import CATALOG, compute, jvm_seconds, land, tame

@@ -132,8 +132,8 @@ def _jump(shim: _Shim, offsets: tuple[int, ...], is_over: threading.Event) -> No
 
 def _start(fleet: Fleet, name: str, **settings: str) -> None:
     command = fleet.start_command("node", "start", name, "--config", str(fleet.config), **settings)
-    _, words = command.communicate(timeout=120)
-    assert command.returncode == 0, words
+    _, errors = command.communicate(timeout=120)
+    assert command.returncode == 0, errors
 
 
 def monitor_points(session: Session) -> Iterator[Measurement]:

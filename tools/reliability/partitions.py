@@ -124,9 +124,9 @@ def _inside_namespace(work: Callable[[Callable[[int], contextlib.AbstractContext
         if shutil.which(program) is None:
             skip_or_fail(f"{program} is not installed")
     name = f"kopi-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if made.returncode:
-        skip_or_fail(f"no network namespace: {made.stderr.strip()}")
+    added = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if added.returncode:
+        skip_or_fail(f"no network namespace: {added.stderr.strip()}")
     outcome: list[T] = []
     failures: list[BaseException] = []
 

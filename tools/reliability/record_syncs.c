@@ -6,7 +6,7 @@
  *
  *   F <inode> <copy>    the bytes of a file are durable
  *   D <inode> <copy>    the names in a folder are durable: lines of "<inode> <d|f> <name>"
- *   A                   a client is about to be told 201
+ *   A                   an answer with status 201 is about to be sent
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -20,7 +20,7 @@ class Result:
     seed: int
     cores: int
     memory_gigabytes: float
-    load: float | None  # processes that wanted a core in the minute before the fault began
+    load: float | None  # runnable processes in the minute before the fault began
     seconds: float | None  # None, like the load: not recorded
     measurements: tuple[Measurement, ...]
 

@@ -15,9 +15,9 @@ static const volatile long *mapped(void) {
     const char *file = getenv("CLOCK_SHIFT_FILE");
     int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) return &none;
-    void *found = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
+    void *shift = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
-    return found == MAP_FAILED ? &none : found;
+    return shift == MAP_FAILED ? &none : shift;
 }
 
 static long shift(void) {

@@ -1,4 +1,4 @@
-"""What a service's log tells about batches and final steps, and the figures made of it."""
+"""Reads batches and final steps from a service's log, and computes figures from them."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tools.benchmarks import streaming
 from tools.benchmarks.service import ClientRun, Service
 from tools.benchmarks.streaming import ServiceLog, batch_costs, breakdown, read_log
 
-# Two runs, with so long a pause before each that Spark's progress tells of an idle look, not of a batch.
+# Two runs after long pauses: Spark's progress before each is that of an idle trigger, not of a batch.
 LOG = """
 26/11/15 23:43:09 WARN ResolveWriteToStream: spark.sql.adaptive.enabled is not supported in streaming DataFrames/Datasets and will be disabled.
 {"event": "batch 1 committed", "level": "info", "batch": 1, "chunks": 1, "rows": 10, "seconds": {"read": 0.9954, "check": 0.0008, "compute": 0.0, "commit": 0.0371, "merge and report": 0.0198}, "spark_before": {"batch": 1, "milliseconds": {"latestOffset": 7, "triggerExecution": 7}}, "timestamp": "2026-11-15T23:44:04.101059Z", "node": "serve"}
@@ -35,22 +35,22 @@ def client_run(run: str = LAST_RUN, answers: float = 6.0) -> ClientRun:
     return ClientRun(run, 11.5, 1, seconds | {"download": 0.5}, gateway)
 
 
-def test_batches_and_final_steps_are_found_among_the_lines_of_spark(log: ServiceLog):
+def test_batches_and_final_steps_are_read_and_lines_of_spark_skipped(log: ServiceLog):
     assert log.numbers == {1, 2, 3, 4, 5}
     assert log.batches[1]["rows"] == 45808
     assert list(log.answered) == ["cd30d9d96fc444a79934271f", LAST_RUN]
     assert log.answered[LAST_RUN]["customers"] == 3.5515
 
 
-def test_a_line_that_was_cut_off_is_passed_by():
+def test_a_truncated_line_is_skipped():
     assert read_log(LOG + '{"event": "batch 6 committed", "seconds": {"re') == read_log(LOG)
 
 
-def test_the_overhead_is_what_spark_takes_around_the_work(log: ServiceLog):
+def test_the_overhead_is_the_trigger_without_the_work(log: ServiceLog):
     assert log.overheads({3, 4}) == [341 - 179, 310 - 131]
 
 
-def test_an_idle_look_is_no_batch(log: ServiceLog):
+def test_an_idle_trigger_is_no_batch(log: ServiceLog):
     assert log.overheads({1}) == [1556 - 1117]
     assert log.overheads({2}) == []
 
@@ -68,29 +68,29 @@ def test_without_batches_there_is_no_cost():
 
 
 def test_a_breakdown_adds_up_the_batches_of_one_run(log: ServiceLog):
-    found = breakdown(client_run(), LAST_BATCHES, log)
+    result = breakdown(client_run(), LAST_BATCHES, log)
 
-    batches = found["thread_seconds"]["batches"]
+    batches = result["thread_seconds"]["batches"]
     assert batches["compute"] == pytest.approx(3.6359)
     assert batches["commit"] == pytest.approx(0.0166 + 0.017 + 0.0118)
     assert batches["Spark's overhead"] == pytest.approx(0.162 + 0.179)
-    assert (found["batches"], found["batches_with_overhead"]) == (3, 2)
+    assert (result["batches"], result["batches_with_overhead"]) == (3, 2)
 
 
-def test_a_breakdown_goes_from_parsing_to_the_download(log: ServiceLog):
-    found = breakdown(client_run(), LAST_BATCHES, log)
+def test_a_breakdown_has_all_steps_from_parsing_to_the_download(log: ServiceLog):
+    result = breakdown(client_run(), LAST_BATCHES, log)
 
-    steps = found["thread_seconds"]
+    steps = result["thread_seconds"]
     assert steps["client to durable"]["HTTP"] == 1.0
     assert list(steps["client to durable"]) == ["parse", "encode", "HTTP", "check", "fsync", "registry"]
     assert steps["final step"]["clean up"] == 0.011
     assert steps["answers"] == {"download": 0.5}
-    assert found["parts"] == {"upload": 4.0, "END to answers": 6.0, "download": 0.5}
-    assert found["wall_seconds"] == 11.5
+    assert result["parts"] == {"upload": 4.0, "END to answers": 6.0, "download": 0.5}
+    assert result["wall_seconds"] == 11.5
 
 
 def test_the_data_and_a_tenth_of_it_take_turns(tmp_path: Path, monkeypatch):
-    """Then the data once more, and the tenth so that the log tells of the batch before."""
+    """Then the data once more, and the tenth, whose log lines have the figures of the batch before."""
     waits = {"all": iter([9.0, 2.0, 4.0, 5.0]), "tenth": iter([1.0, 8.0, 2.0, 3.0])}
     order: list[str] = []
 
@@ -102,11 +102,11 @@ def test_the_data_and_a_tenth_of_it_take_turns(tmp_path: Path, monkeypatch):
     (tmp_path / "log").write_text(LOG)
     service = Service("http://kopi", process=None, log=tmp_path / "log")
 
-    found = streaming.measure_streaming(service, Path("all"), Path("tenth"), 3, lambda _: None)
+    result = streaming.measure_streaming(service, Path("all"), Path("tenth"), 3, lambda _: None)
 
     assert order == ["all", "tenth"] * 4
-    assert found["end_to_answers"]["median_seconds"] == 4.0
-    assert found["end_to_answers"]["tenth_median_seconds"] == 2.0
-    assert found["end_to_answers"]["ratio"] == 2.0
-    assert found["batches"]["count"] == 0  # all of the log is older than the rounds
-    json.dumps(found)
+    assert result["end_to_answers"]["median_seconds"] == 4.0
+    assert result["end_to_answers"]["tenth_median_seconds"] == 2.0
+    assert result["end_to_answers"]["ratio"] == 2.0
+    assert result["batches"]["count"] == 0  # all of the log is older than the rounds
+    json.dumps(result)

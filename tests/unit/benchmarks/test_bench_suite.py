@@ -1,4 +1,4 @@
-"""Which contenders run, on which data, and what makes the whole suite a success."""
+"""The suite: its contenders, its data, and its limits."""
 
 import json
 from contextlib import nullcontext
@@ -17,7 +17,7 @@ BREAKS_OFF = '#!/bin/sh\nmkdir "$3" && echo "disk full" >&2 && exit 1\n'
 
 @pytest.fixture
 def kopi(tmp_path: Path, monkeypatch):
-    """A stand-in for the command, which generates as the given script does."""
+    """Replaces `kopi` by the given script."""
 
     def stand_in(script: str) -> None:
         file = tmp_path / "kopi"
@@ -30,7 +30,7 @@ def kopi(tmp_path: Path, monkeypatch):
 
 @pytest.fixture
 def seconds_by_command(monkeypatch):
-    """Every process takes the seconds given for the word that its command contains."""
+    """Each process takes the seconds given for a word of its command."""
 
     def script(**seconds: float) -> None:
         def measure(argv: list[str]) -> Measurement:
@@ -44,7 +44,7 @@ def seconds_by_command(monkeypatch):
 
 @pytest.fixture
 def service(monkeypatch):
-    """A service that is warm at once, and answers an END so many times later than a tenth's."""
+    """Replaces the service; `ratio` is that of END to answers, all of the data to a tenth."""
 
     def stand_in(ratio: float) -> None:
         running = nullcontext(Service("http://kopi", process=None, log=Path("log")))
@@ -61,7 +61,7 @@ def ignore(_: str) -> None:
     pass
 
 
-def test_duckdb_runs_whatever_is_chosen():
+def test_duckdb_always_runs():
     assert [c.name for c in suite.choose_contenders(["kopi"])] == ["DuckDB", "kopi analyze"]
     assert len(suite.choose_contenders(None)) == len(suite.CONTENDERS)
 
@@ -102,7 +102,7 @@ def test_the_duckdb_bar_counts_at_full_scale_only(tmp_path: Path, seconds_by_com
     assert full["bars"][0]["value"] == 7.0
 
 
-def test_the_warm_service_is_held_to_four_times_duckdb(tmp_path: Path, seconds_by_command, service):
+def test_the_limit_of_the_warm_service_is_four_times_duckdb(tmp_path: Path, seconds_by_command, service):
     service(ratio=1.0)
     seconds_by_command(duckdb=1.0, submit=4.5)
 
@@ -116,7 +116,7 @@ def test_the_warm_service_is_held_to_four_times_duckdb(tmp_path: Path, seconds_b
     ]
 
 
-def test_answers_after_end_are_held_against_a_tenth_of_the_data(tmp_path: Path, seconds_by_command, service):
+def test_end_to_answers_is_compared_with_a_tenth_of_the_data(tmp_path: Path, seconds_by_command, service):
     service(ratio=3.5)
     seconds_by_command(duckdb=1.0)
 
@@ -130,7 +130,7 @@ def test_answers_after_end_are_held_against_a_tenth_of_the_data(tmp_path: Path, 
     assert [standing["name"] for standing in full["comparison"]["standings"]] == ["DuckDB"]
 
 
-def test_the_sample_is_held_against_bare_spark(tmp_path: Path, seconds_by_command):
+def test_the_sample_is_compared_with_bare_spark(tmp_path: Path, seconds_by_command):
     seconds_by_command(duckdb=1.0, bare_spark=10.0, analyze=14.0)
 
     result = suite.run_suite(0.1, 7, 1, data=tmp_path, only=["kopi"], sample=tmp_path)

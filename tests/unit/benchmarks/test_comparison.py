@@ -1,4 +1,4 @@
-"""Turns, medians, ratios, and what is said about contenders that differ or fail."""
+"""Contenders take turns; medians, ratios, and reports of those that differ or fail."""
 
 import json
 import sys

@@ -25,7 +25,7 @@ def test_memory_of_children_counts():
     assert measure(python(HOLD_IN_A_CHILD)).peak_bytes > 100_000_000
 
 
-def test_a_failure_carries_the_exit_code_and_the_tail_of_stderr():
+def test_a_failure_has_the_exit_code_and_the_tail_of_stderr():
     chatter = "import sys; print(*range(1000), sep='\\n', file=sys.stderr); sys.exit(7)"
 
     with pytest.raises(CommandError, match="exit code 7") as failure:

@@ -40,9 +40,9 @@ def interpolated(value, variables):
     return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda match: variables[match[1]], value)
 
 
-def parse_kopi(words):
+def parse_kopi(arguments):
     """Returns the name of the command and its parameters; raises if `kopi` would refuse them."""
-    command, names, arguments = typer.main.get_command(app), [], list(words)
+    command, names, arguments = typer.main.get_command(app), [], list(arguments)
     while hasattr(command, "resolve_command"):
         context = command.make_context("kopi", arguments)
         name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])

@@ -119,8 +119,8 @@ def test_spark_shares_the_home_and_the_secret_with_the_pipelines(services, monke
     for name in SERVICES - {"postgresql", "rabbitmq"}:
         assert environment(services[name])["_SPARK_AUTH_SECRET"] == "change-me"
         assert "home:/var/lib/kopitiam" in services[name]["volumes"]
-    said = (DEPLOY / "compose" / "spark.properties").read_text(encoding="utf-8").splitlines()
-    properties = dict(line.split() for line in said if line and not line.startswith("#"))
+    lines = (DEPLOY / "compose" / "spark.properties").read_text(encoding="utf-8").splitlines()
+    properties = dict(line.split() for line in lines if line and not line.startswith("#"))
     assert properties["spark.authenticate"] == settings.spark.conf["spark.authenticate"] == "true"
     assert not any("secret" in name for name in properties)
 
@@ -128,8 +128,8 @@ def test_spark_shares_the_home_and_the_secret_with_the_pipelines(services, monke
 def test_cores_are_enough_for_all_pipelines_at_once(services, monkeypatch):
     settings = settings_of(CONFIG, environment(services["pipeline-1"]), monkeypatch)
     workers = [services[name]["command"] for name in ("spark-worker-1", "spark-worker-2")]
-    there = sum(int(words[words.index("--cores") + 1]) for words in workers)
-    assert int(settings.spark.conf["spark.cores.max"]) * len(settings.nodes.pipelines) <= there
+    cores = sum(int(words[words.index("--cores") + 1]) for words in workers)
+    assert int(settings.spark.conf["spark.cores.max"]) * len(settings.nodes.pipelines) <= cores
 
 
 def test_no_secret_is_committed_and_no_registry_is_named(services):

@@ -25,9 +25,9 @@ def manifests():
 
 
 def named(kind, name):
-    found = [each for _, each in manifests() if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    assert len(found) == 1, (kind, name)
-    return found[0]
+    matches = [item for _, item in manifests() if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    assert len(matches) == 1, (kind, name)
+    return matches[0]
 
 
 def pods(kind):
@@ -159,8 +159,8 @@ def test_executors_find_the_home_and_their_template_where_the_pipeline_says(conf
 
 def test_monitors_may_delete_exactly_the_pods_of_nodes(config, monkeypatch):
     settings = settings_of(config, environment("monitor", "monitor-1"), monkeypatch)
-    words = revival(settings, "gateway-2").split()
-    assert words == ["kubectl", "delete", "pod", "gateway-2", "--namespace", "kopitiam", "--wait=false"]
+    command = revival(settings, "gateway-2").split()
+    assert command == ["kubectl", "delete", "pod", "gateway-2", "--namespace", "kopitiam", "--wait=false"]
     rule = named("Role", "reviver")["rules"][0]
     assert sorted(rule["resourceNames"]) == sorted(NODES)
     assert rule["verbs"] == ["get", "delete"]
@@ -194,7 +194,7 @@ def test_gateways_are_probed_over_http_and_other_nodes_by_their_state_in_the_reg
     assert gateway["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     for kind in ("pipeline", "monitor"):
         assert container(kind)["readinessProbe"]["exec"] == {"command": ["entrypoint", "alive"]}
-        assert "livenessProbe" not in container(kind), "a registry that is away restarts nobody"
+        assert "livenessProbe" not in container(kind), "an unavailable registry restarts no node"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -211,7 +211,7 @@ def test_pods_fit_the_restricted_policy_of_their_namespace(kind):
 
 def test_only_gateways_and_spark_accept_connections():
     policies = [each for _, each in manifests() if each["kind"] == "NetworkPolicy"]
-    denying = named("NetworkPolicy", "nobody")["spec"]
+    denying = named("NetworkPolicy", "deny-all")["spec"]
     assert denying == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     opened = {
         policy["metadata"]["name"]: {

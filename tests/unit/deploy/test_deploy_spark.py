@@ -32,10 +32,10 @@ def spelled():
     """Bytes of the Spark classes that define its settings."""
     package = find_spec("pyspark")
     jars = Path(package.origin).parent / "jars"
-    found = [*jars.glob("spark-core_*.jar"), *jars.glob("spark-kubernetes_*.jar")]
-    assert len(found) == 2
+    archives = [*jars.glob("spark-core_*.jar"), *jars.glob("spark-kubernetes_*.jar")]
+    assert len(archives) == 2
     classes = []
-    for jar in found:
+    for jar in archives:
         with zipfile.ZipFile(jar) as archive:
             classes += [
                 archive.read(name)
@@ -47,8 +47,8 @@ def spelled():
 
 def settings_for_spark():
     kubernetes = documents(DEPLOY / "kubernetes" / "configuration.yaml")[0]["data"]["kopitiam.toml"]
-    told = [(DEPLOY / "compose" / "kopitiam.toml").read_text(encoding="utf-8"), kubernetes]
-    names = {name for text in told for name in tomllib.loads(text)["spark"]["conf"]}
+    texts = [(DEPLOY / "compose" / "kopitiam.toml").read_text(encoding="utf-8"), kubernetes]
+    names = {name for text in texts for name in tomllib.loads(text)["spark"]["conf"]}
     properties = (DEPLOY / "compose" / "spark.properties").read_text(encoding="utf-8").splitlines()
     return sorted(names | {line.split()[0] for line in properties if line.startswith("spark.")})
 

@@ -37,9 +37,9 @@ def test_the_unit_of_a_node_runs_its_command(unit, name, tmp_path):
     kopi.chmod(0o755)
     script = script.replace("/opt/kopitiam/bin/kopi", str(kopi))
 
-    said = subprocess.run([shell, flag, script], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([shell, flag, script], capture_output=True, text=True, check=True).stdout
 
-    command, arguments = parse_kopi(said.splitlines())
+    command, arguments = parse_kopi(output.splitlines())
     assert (command, arguments["name"]) == (NODES[name], name)
     assert str(arguments["config"]) == "/etc/kopitiam/kopitiam.toml"
 

@@ -1,4 +1,4 @@
-"""Which clocks the reliability harness sets wrong."""
+"""The cases of the fault clocks."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What a power cut leaves of a folder, from the log of its syncs."""
+"""A folder after a power cut, rebuilt from the log of its syncs."""
 
 import random
 from pathlib import Path
@@ -36,7 +36,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(recorded, ROOT)
 
 
-def left(home: Path) -> dict[str, str]:
+def files_in(home: Path) -> dict[str, str]:
     return {str(path.relative_to(home)): path.read_text() for path in home.rglob("*") if path.is_file()}
 
 
@@ -54,7 +54,7 @@ def test_synced_bytes_survive_under_synced_names_only(
     disk: Disk, tmp_path: Path, moment: int, files: dict[str, str]
 ) -> None:
     disk.rebuild(moment, tmp_path / "home")
-    assert left(tmp_path / "home") == files
+    assert files_in(tmp_path / "home") == files
 
 
 def test_a_cut_inside_a_sync_leaves_a_part_of_the_new_bytes(disk: Disk, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_cut_inside_a_sync_leaves_a_part_of_the_new_bytes(disk: Disk, tmp_path
     for seed in range(20):
         home = tmp_path / str(seed)
         disk.rebuild(5, home, random.Random(seed))
-        parts.add(left(home)["landing/chunk one"])
+        parts.add(files_in(home)["landing/chunk one"])
     assert len(parts) > 3
     assert all("rows and rows".startswith(part) for part in parts)
 

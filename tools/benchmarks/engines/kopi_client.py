@@ -17,7 +17,7 @@ from typing import Any
 from kopitiam import Client
 from kopitiam.client import upload
 from kopitiam.client.calls import Calls
-from kopitiam.client.client import RunHandle, require_hope
+from kopitiam.client.client import RunHandle, raise_if_failed
 from kopitiam.contracts.runs import RunState
 from kopitiam.intake.normal_form import NormalForm
 
@@ -58,7 +58,7 @@ def main(data: Path, server: str, figures: Path, out: Path | None = None) -> Non
 
 def wait_until_done(run: RunHandle) -> None:
     while (status := run.status()).state != RunState.DONE:
-        require_hope(status)
+        raise_if_failed(status)
         time.sleep(POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What can be asked: the public layout, the expression language, definitions and the built-in catalog.
+"""Questions: the public layout, the expression language, definitions and the built-in catalog.
 
-Definitions are values. Nothing here reads data, talks to Spark or knows how an answer is drawn.
+Definitions are values. Nothing here reads data, uses Spark or draws charts.
 """

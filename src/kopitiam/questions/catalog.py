@@ -1,6 +1,7 @@
-"""Definitions from TOML files and from JSON, and the built-in catalog.
+"""Reads definitions from TOML files and from JSON, and the built-in catalog.
 
-Errors name file, line, question and key, and say what to write instead.
+Errors name file, line, question and key, and say what to write instead. One definition is checked in
+`validation`; a set of questions that are asked together is a `QuestionSet`.
 """
 
 import re
@@ -16,14 +17,14 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.validation import is_builtin_name, read_definition
 
 MOST_QUESTIONS = 100
-MOST_CHARACTERS = 200_000  # of all definitions that are read together
+MOST_CHARACTERS = 200_000  # of all definitions in one file or request
 
-Check = Callable[[Question], None]  # raises DefinitionError
+Check = Callable[[Question], None]  # raises DefinitionError to refuse a question
 
 
 @cache
 def builtin() -> dict[str, Question]:
-    """The catalog's own questions by name."""
+    """The questions of the catalog by name."""
     text = files("kopitiam.questions").joinpath("builtin.toml").read_text(encoding="utf-8")
     return {question.name: question for question in read_toml(text, "builtin.toml", is_builtin=True)}
 
@@ -31,9 +32,9 @@ def builtin() -> dict[str, Question]:
 def read_toml(
     text: str, file: str, *, is_builtin: bool = False, check: Check | None = None
 ) -> list[Question]:
-    """The questions of one file; QuestionError names file and line of the first flaw.
+    """The questions of one file. Raises QuestionError with file and line of the first mistake.
 
-    `check` may refuse a question for reasons that lie outside of its definition.
+    `check` may refuse a question for reasons that its definition does not show.
     """
     _require_short(len(text), file)
     try:
@@ -41,7 +42,7 @@ def read_toml(
     except (ValueError, RecursionError) as error:
         raise QuestionError(one_line(f"{file}: not TOML: {error}")) from None
     entries = document.pop("question", [])
-    if document or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+    if document or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise QuestionError(f"{file}: want [[question]] entries and nothing else")
     if not entries:
         raise QuestionError(f"{file}: no question is defined; begin one with [[question]]")
@@ -50,9 +51,9 @@ def read_toml(
     for position, entry in enumerate(entries):
         try:
             questions.append(_read(entry, check, is_builtin=is_builtin))
-        except DefinitionError as flaw:
-            line = line_of(text, position, flaw.key)
-            raise QuestionError(f"{file}, line {line}: {flaw}", line) from None
+        except DefinitionError as error:
+            line = line_of(text, position, error.key)
+            raise QuestionError(f"{file}, line {line}: {error}", line) from None
     check_together(questions, file)
     return questions
 
@@ -60,9 +61,9 @@ def read_toml(
 def read_json(
     definitions: Sequence[Mapping[str, Any]], check: Check | None = None, *, has_builtin: bool = False
 ) -> list[Question]:
-    """As `read_toml`, for definitions from JSON: errors name the position.
+    """The questions of a JSON list. Raises QuestionError with the position of the first mistake.
 
-    With `has_builtin` there may be built-in ones among them, which are known by their names.
+    With `has_builtin` the list may contain questions of the catalog, recognized by their names.
     """
     _require_few(len(definitions), "definitions")
     questions: list[Question] = []
@@ -73,8 +74,8 @@ def read_json(
         try:
             is_builtin = has_builtin and is_builtin_name(entry.get("name"))
             questions.append(_read(entry, check, is_builtin=is_builtin))
-        except DefinitionError as flaw:
-            raise QuestionError(f"definition {position}: {flaw}") from None
+        except DefinitionError as error:
+            raise QuestionError(f"definition {position}: {error}") from None
         length += len(questions[-1].definition)
         _require_short(length, "definitions")
     check_together(questions, "definitions")
@@ -82,7 +83,7 @@ def read_json(
 
 
 def check_together(questions: Iterable[Question], place: str) -> None:
-    """Raises QuestionError if two of the questions have one name, or if there are too many."""
+    """Raises QuestionError if two questions share a name, or if there are too many."""
     seen: set[str] = set()
     for question in questions:
         if question.name in seen:
@@ -96,23 +97,23 @@ def _read(entry: Mapping[str, Any], check: Check | None, *, is_builtin: bool = F
     if check is not None:
         try:
             check(question)
-        except DefinitionError as flaw:
-            raise flaw.with_question(question.name) from None
+        except DefinitionError as error:
+            raise error.with_question(question.name) from None
     return question
 
 
 def _require_few(count: int, place: str) -> None:
     if count > MOST_QUESTIONS:
-        raise QuestionError(f"{place}: {count} questions; at most {MOST_QUESTIONS} are asked at once")
+        raise QuestionError(f"{place}: {count} questions; at most {MOST_QUESTIONS} are allowed")
 
 
 def _require_short(length: int, place: str) -> None:
     if length > MOST_CHARACTERS:
-        raise QuestionError(f"{place}: {length:,} characters; at most {MOST_CHARACTERS:,} are read")
+        raise QuestionError(f"{place}: {length:,} characters; at most {MOST_CHARACTERS:,} are allowed")
 
 
 def line_of(text: str, position: int, key: str) -> int:
-    """Where the key of the n-th question stands; where the question begins, if the key is not there."""
+    """The line of a key of the n-th question, or of the question's header if the key is missing."""
     lines = text.splitlines()
     begins = [number for number, line in enumerate(lines) if re.match(r"\s*\[\[\s*question\s*\]\]", line)]
     if position >= len(begins):

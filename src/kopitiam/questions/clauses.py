@@ -1,4 +1,7 @@
-"""The clauses of a definition that are tables of their own: `rank`, `chart` and `stages`."""
+"""Reads the clauses of a definition that are tables: `rank`, `chart` and `stages`.
+
+Each function raises DefinitionError if the clause is wrong.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -49,16 +52,16 @@ def read_chart(given: Any, known: Sequence[str]) -> Chart | None:
     if mark not in MARKS:
         raise DefinitionError("chart", f"mark = {shown(mark)}: want one of {', '.join(MARKS)}")
     for axis in ("x", "y", "color"):
-        drawn = [*known, "count"] if mark == "histogram" and axis == "y" else known
-        if (axis in given or axis != "color") and given.get(axis) not in drawn:
+        choices = [*known, "count"] if mark == "histogram" and axis == "y" else known
+        if (axis in given or axis != "color") and given.get(axis) not in choices:
             raise DefinitionError(
-                "chart", f"{axis} = {shown(given.get(axis))}: want one of {', '.join(drawn)}"
+                "chart", f"{axis} = {shown(given.get(axis))}: want one of {', '.join(choices)}"
             )
     return Chart(mark, given["x"], given["y"], given.get("color", ""))
 
 
 def read_stages(given: Any, name: str, rank: Rank | None, attributes: Sequence[ColumnRef]) -> Stages:
-    """The names that were chosen, and others made of the question's name."""
+    """The names that the definition gives, and default names for the others."""
     tables = list(dict.fromkeys(attribute.table for attribute in attributes))
     default: dict[str, Any] = {
         "aggregate": f"agg_{name}",
@@ -74,10 +77,10 @@ def read_stages(given: Any, name: str, rank: Rank | None, attributes: Sequence[C
     for stage in (chosen["aggregate"], chosen["rank"], *joins):
         if not isinstance(stage, str) or not _STAGE.fullmatch(stage):
             raise DefinitionError(
-                "stages", f"{shown(stage)} is no name of a stage; want one such as agg_{name}"
+                "stages", f"{shown(stage)} is not a valid name of a stage; want one such as agg_{name}"
             )
         if stage.startswith(("filter_", "check_")):
             raise DefinitionError(
-                "stages", f"{stage[:60]} reads like a filter or a check; want one such as agg_{name}"
+                "stages", f"{stage[:60]}: filter_ and check_ are reserved prefixes; want agg_{name}"
             )
     return Stages(chosen["aggregate"], chosen["rank"], tuple(joins))

@@ -1,4 +1,7 @@
-"""Definitions of questions: one frozen value says what is read, kept, merged, ranked, shown and drawn."""
+"""Definitions of questions as frozen values: what is read, kept, merged, ranked, shown and drawn.
+
+They are read in `catalog` and `validation`; the plans that the pipeline derives from them are in `plans`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,7 +30,7 @@ _LAYOUT_ORDER = tuple(LAYOUT)
 
 @dataclass(frozen=True)
 class Named:
-    """A key or a measure: the name it has in the answer, and what it is."""
+    """A key or a measure: its name in the answer, and its expression."""
 
     name: str
     expression: Expression
@@ -39,9 +42,9 @@ class Named:
 
 @dataclass(frozen=True)
 class Rank:
-    """The first `top` groups by a measure, for each combination of the keys in `within`.
+    """Keeps the first `top` groups by a measure, for each combination of the keys in `within`.
 
-    `top` is None where the run's parameter says how many. Of equals the lowest other keys come first.
+    `top` is None if it is the run's parameter. Ties go to the lowest other keys.
     """
 
     by: str
@@ -52,6 +55,8 @@ class Rank:
 
 @dataclass(frozen=True)
 class Chart:
+    """The chart that a definition names, by its columns."""
+
     mark: Mark
     x: str
     y: str
@@ -60,7 +65,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Stages:
-    """Names under which the work of a question is seen."""
+    """Names of the stages of a question in the status of a run."""
 
     aggregate: str
     rank: str
@@ -69,17 +74,19 @@ class Stages:
 
 @dataclass(frozen=True)
 class AnswerColumn:
-    """A column of the answer as JSON, Parquet and xlsx have it."""
+    """A column of the answer in JSON, Parquet and xlsx."""
 
     name: str
     kind: Kind
     role: Role
     is_optional: bool = False
-    attribute: ColumnRef | None = None  # of an attribute: which one
+    attribute: ColumnRef | None = None  # only of attributes
 
 
 @dataclass(frozen=True)
 class Question:
+    """One checked definition. Everything that depends on the question alone is derived here."""
+
     name: str
     title: str
     fact: str
@@ -87,8 +94,8 @@ class Question:
     keys: tuple[Named, ...]
     measures: tuple[Named, ...]
     rank: Rank | None
-    shown: tuple[str, ...]  # the columns of the CSV, in order
-    attributes: tuple[ColumnRef, ...]  # those among the shown columns
+    shown: tuple[str, ...]  # columns of the CSV, in order
+    attributes: tuple[ColumnRef, ...]  # among the shown columns
     order: tuple[str, ...]
     chart: Chart | None
     stages: Stages
@@ -97,7 +104,7 @@ class Question:
 
     @property
     def lists_rows(self) -> bool:
-        """Without measures the answer is rows of the fact."""
+        """Whether the answer lists rows of the fact, since there are no measures."""
         return not self.measures
 
     @property
@@ -110,18 +117,19 @@ class Question:
 
     @cached_property
     def named(self) -> dict[str, Named]:
-        return {each.name: each for each in (*self.keys, *self.measures)}
+        """Keys and measures by name."""
+        return {named.name: named for named in (*self.keys, *self.measures)}
 
     @cached_property
     def partial(self) -> tuple[Any, ...]:
-        """Questions with an equal value here are merged from one partial."""
+        """Questions with equal values here share one partial."""
         return (self.fact, frozenset(self.filters), self.kept, self.lists_rows)
 
     @cached_property
     def kept(self) -> tuple[Expression, ...]:
-        """What a partial keeps rows apart by: keys, ids instead of attributes, values counted once.
+        """The values that a partial groups rows by: keys, and the arguments of `count(distinct …)`.
 
-        An attribute is looked up behind the barrier, so the partial keeps the id that identifies it.
+        Attributes are looked up behind the barrier, so the partial has the id in place of an attribute.
         """
         parts = [part for key in self.keys for part in _without_attributes(key.expression)]
         distinct = [a.argument for a in self.aggregates if a.aggregation == "count_distinct" and a.argument]
@@ -129,13 +137,13 @@ class Question:
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
-        """The aggregates that a partial holds for each key."""
+        """The aggregates of all measures, each once."""
         return tuple(dict.fromkeys(a for measure in self.measures for a in aggregates_in(measure.expression)))
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
-        """The columns of each table that this question needs, in the order of the layout."""
-        columns = [column for each in self._expressions() for column in columns_in(each)]
+        """The columns that this question needs, by table, in the order of the layout."""
+        columns = [column for expression in self._expressions() for column in columns_in(expression)]
         needed: dict[str, set[str]] = {self.fact: set()}
         for column in (*columns, *self.attributes):
             needed.setdefault(column.table, set()).add(column.name)
@@ -147,25 +155,25 @@ class Question:
         if "@amount" in self.filters:
             needed[self.fact].add("final_amount")
         if not needed[self.fact]:
-            needed[self.fact].add("created_at")  # rows can be counted only if they have a column
+            needed[self.fact].add("created_at")  # counting rows takes at least one column
         return {
             table: tuple(name for name in LAYOUT[table].by_name if name in names)
             for table, names in sorted(needed.items(), key=lambda item: _LAYOUT_ORDER.index(item[0]))
         }
 
     def _expressions(self) -> Iterable[Expression]:
-        yield from (each for each in self.filters if not isinstance(each, str))
-        yield from (each.expression for each in (*self.keys, *self.measures))
+        yield from (condition for condition in self.filters if not isinstance(condition, str))
+        yield from (named.expression for named in (*self.keys, *self.measures))
 
     @cached_property
     def answer_columns(self) -> tuple[AnswerColumn, ...]:
-        """Keys with their attributes, the rank behind the keys that it is within, measures, matches."""
+        """Keys with their attributes, the rank after the keys of `within`, measures, `…_is_matched`."""
         columns: list[AnswerColumn] = []
         within = self.rank.within if self.rank else ()
         has_rank = self.rank is not None and self.rank.top != 1
         if has_rank and not within:
             columns.append(AnswerColumn(RANK, Kind.COUNT, "rank"))
-        left = set(within)
+        pending = set(within)
         for key in self.keys:
             columns.append(AnswerColumn(key.name, key.kind, "key", is_optional=True))
             columns += [
@@ -173,9 +181,9 @@ class Question:
                 for a in self.attributes
                 if key.name == self.identity(a)
             ]
-            if has_rank and key.name in left:
-                left.discard(key.name)
-                if not left:
+            if has_rank and key.name in pending:
+                pending.discard(key.name)
+                if not pending:
                     columns.append(AnswerColumn(RANK, Kind.COUNT, "rank"))
         columns += [AnswerColumn(m.name, m.kind, "measure", is_optional=True) for m in self.measures]
         columns += [
@@ -191,7 +199,7 @@ class Question:
 
     @cached_property
     def sort_columns(self) -> tuple[str, ...]:
-        """The columns that the rows of the answer are sorted by; together they leave no ties."""
+        """The columns that rows of the answer are sorted by; together they leave no ties."""
         return tuple(dict.fromkeys([*self.order, *(key.name for key in self.keys)]))
 
     @cached_property
@@ -201,12 +209,12 @@ class Question:
         return tuple(dict.fromkeys(attribute.table for attribute in (*in_keys, *self.attributes)))
 
     def identity(self, attribute: ColumnRef) -> str:
-        """The first key that identifies the row which a shown attribute is of."""
+        """The first key that is the id of a shown attribute."""
         return next(key.name for key in self.keys if key.expression == identified_by(attribute))
 
 
 def _without_attributes(expression: Expression) -> list[Expression]:
-    """The largest parts of an expression that use no attribute, and the ids of the attributes."""
+    """Splits an expression into its largest parts without attributes, and the ids of its attributes."""
     if isinstance(expression, ColumnRef) and expression.is_attribute:
         return [identified_by(expression)]
     if not any(column.is_attribute for column in columns_in(expression)):
@@ -215,7 +223,7 @@ def _without_attributes(expression: Expression) -> list[Expression]:
 
 
 def identified_by(attribute: ColumnRef) -> ColumnRef:
-    """The fact's column whose value identifies the row that an attribute is of."""
+    """The column of the fact that holds the id of an attribute's row."""
     fact = next(
         name for name, table in LAYOUT.items() if table.references.get(attribute.reference) == attribute.table
     )
@@ -223,4 +231,5 @@ def identified_by(attribute: ColumnRef) -> ColumnRef:
 
 
 def matched_name(key: str) -> str:
+    """The column that says whether the table of a key's attributes has its id."""
     return f"{key.removesuffix('_id')}_is_matched"

@@ -1,4 +1,8 @@
-"""What a question does, in sentences: what it reads, counts, keeps, merges, ranks, shows and draws."""
+"""Explains questions in sentences: what they read, count, keep, merge, rank, show and draw.
+
+Also expressions as text, and what columns cost on the wire. The sentence about a question of a run, with the
+values of its parameters, is in `results.descriptions`.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
@@ -27,6 +31,8 @@ from kopitiam.questions.expressions import (
     nodes,
 )
 
+# Bytes that clients encode for each row of a full chunk of synthetic sales; other data differs.
+# Printed by `python -m tools.benchmarks.column_bytes`.
 BYTES_PER_ROW: dict[str, dict[str, float]] = {
     "transactions": {
         "transaction_id": 19.8,
@@ -57,7 +63,7 @@ BYTES_PER_ROW: dict[str, dict[str, float]] = {
 
 
 def bytes_per_row(question: Question) -> dict[str, float]:
-    """By table, what one row of it costs; tables of a few hundred rows cost nothing worth naming."""
+    """Bytes that one row costs on the wire, by large table that the question reads."""
     return {
         table: round(sum(BYTES_PER_ROW[table][column] for column in columns), 1)
         for table, columns in question.reads.items()
@@ -66,6 +72,7 @@ def bytes_per_row(question: Question) -> dict[str, float]:
 
 
 def text_of(expression: Expression) -> str:  # noqa: PLR0911, PLR0912
+    """The expression as SQL text; `parsing` reads it as the same expression."""
     match expression:
         case ColumnRef(table, name):
             return f"{table}.{name}" if expression.is_attribute else name
@@ -99,7 +106,7 @@ def text_of(expression: Expression) -> str:  # noqa: PLR0911, PLR0912
 
 
 def _inner(part: Expression) -> str:
-    """In parentheses where it is made of parts itself."""
+    """The text of an operand, in parentheses if it has operators of its own."""
     simple = isinstance(part, ColumnRef | Constant | Call | Aggregate | Case | AsMoney)
     return text_of(part) if simple and not _is_compound_money(part) else f"({text_of(part)})"
 
@@ -138,7 +145,7 @@ _MERGED = {
 
 
 def explain(question: Question) -> list[str]:
-    """One sentence or two for each step, in the order of the steps."""
+    """One or two sentences for each step, in the order of the steps."""
     return [
         _reads(question),
         _counts(question),
@@ -160,8 +167,8 @@ def _reads(question: Question) -> str:
 
 
 def _counts(question: Question) -> str:
-    named = [_FILTERS[each] for each in question.filters if isinstance(each, str)]
-    own = [text_of(each) for each in question.filters if not isinstance(each, str)]
+    named = [_FILTERS[name] for name in question.filters if isinstance(name, str)]
+    own = [text_of(condition) for condition in question.filters if not isinstance(condition, str)]
     if not named and not own:
         return f"Counts every row of {question.fact}."
     parts = [", ".join(named)] if named else []
@@ -190,9 +197,7 @@ def _merges(question: Question) -> Iterator[str]:
     """Which aggregates a partial keeps, and how two partials become one."""
     for measure in question.measures:
         aggregates = aggregates_in(measure.expression)
-        kept = join_words(
-            [f"{text_of(each)}, merged {_MERGED[each.aggregation]}" for each in aggregates], "; "
-        )
+        kept = join_words([f"{text_of(a)}, merged {_MERGED[a.aggregation]}" for a in aggregates], "; ")
         if isinstance(measure.expression, Aggregate):
             yield f"Measures {measure.name} as {kept}."
         elif any(isinstance(node, Ratio) for node in nodes(measure.expression)):
@@ -210,7 +215,7 @@ def _ranks(question: Question) -> Iterator[str]:
     many = "only the first" if rank.top == 1 else many
     within = f" within each {join_words(rank.within)}" if rank.within else ""
     others = [key.name for key in question.keys if key.name not in rank.within]
-    ties = f" Of equals, the lowest {join_words(others)} comes first." if others else ""
+    ties = f" Ties go to the lowest {join_words(others)}." if others else ""
     yield f"Ranks{within} by {rank.by}, {first} first, and keeps {many}.{ties}"
 
 
@@ -246,7 +251,7 @@ def _attributes(key: Named) -> list[ColumnRef]:
 
 
 def join_words(parts: Sequence[str], between: str = ", ") -> str:
-    """`a, b and c`; with another separator, the parts have commas of their own."""
+    """`a, b and c`; or all parts joined by another separator, for parts that contain commas."""
     if len(parts) < 2 or between != ", ":
         return between.join(parts)
     return f"{', '.join(parts[:-1])} and {parts[-1]}"

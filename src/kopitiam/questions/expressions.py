@@ -1,8 +1,8 @@
-"""Expressions as typed trees. Every node knows its kind; a tree that exists is well typed.
+"""Expressions as typed trees. Every node has a kind, and every tree is well typed.
 
-Rows have columns, literals, functions of time, arithmetic, comparisons and conditions. Measures add
-aggregates, and `Ratio` divides two of them at the very end. How the trees are read from text is in
-`parsing`; compilers for an engine walk the trees.
+Expressions of rows have columns, literals, functions of time, arithmetic, comparisons and conditions.
+Measures add aggregates, and `Ratio` divides two of them at the very end. Trees are built in `operations` and
+read from text in `parsing`; compilers for Spark and DuckDB walk them.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class ColumnRef:
     table: str
     name: str
     kind: Kind
-    reference: str = ""  # of an attribute: the fact's column that holds the table's id
+    reference: str = ""  # of an attribute: the column of the fact with the id
 
     @property
     def is_attribute(self) -> bool:
@@ -48,7 +48,7 @@ class ColumnRef:
 
 @dataclass(frozen=True)
 class Constant:
-    """Money is in ten-thousandths, as everywhere."""
+    """A literal. Money is in ten-thousandths."""
 
     value: int | str | bool | date | datetime
     kind: Kind
@@ -56,7 +56,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of an instant or a date. Texts such as `2024-01` sort as the time does."""
+    """A function of an instant or a date. Texts such as `2024-01` sort by time."""
 
     function: Function
     argument: "Expression"
@@ -116,7 +116,7 @@ class In:
 
 @dataclass(frozen=True)
 class Case:
-    """The first branch whose condition holds; null where none does and there is no default."""
+    """The value of the first branch whose condition holds, else the default, else null."""
 
     branches: tuple[tuple["Expression", "Expression"], ...]
     default: "Expression | None"
@@ -134,7 +134,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Of two exact figures, rounded half up to four decimals at the very end; null where the right is 0."""
+    """Left divided by right, rounded half up to four decimals at the very end; null where right is 0."""
 
     left: "Expression"
     right: "Expression"
@@ -165,12 +165,12 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
 
 
 def nodes(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything below it, in the order in which it is written."""
-    left = [expression]
-    while left:
-        node = left.pop()
+    """The expression and everything below it, in written order."""
+    pending = [expression]
+    while pending:
+        node = pending.pop()
         yield node
-        left.extend(reversed(list(parts_of(node))))
+        pending.extend(reversed(list(parts_of(node))))
 
 
 def _expressions_in(value: object) -> Iterator[Expression]:
@@ -182,7 +182,7 @@ def _expressions_in(value: object) -> Iterator[Expression]:
 
 
 def columns_in(expression: Expression) -> tuple[ColumnRef, ...]:
-    """In the order in which they stand, each once."""
+    """The columns of an expression, each once, in written order."""
     return tuple(dict.fromkeys(node for node in nodes(expression) if isinstance(node, ColumnRef)))
 
 

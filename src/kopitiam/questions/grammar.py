@@ -1,7 +1,7 @@
-"""The words and forms of SQL that the language of questions has, and why others are refused.
+"""The tokens and forms of SQL that expressions may use, and the reasons for refusing others.
 
-Words are checked before sqlglot parses the text: its parser knows far more SQL, and needs exponential time
-for some of that.
+Tokens are checked before sqlglot parses the text: its parser accepts far more SQL, and takes exponential time
+for some of it. Translation into typed trees is in `parsing`.
 """
 
 import re
@@ -16,7 +16,7 @@ from kopitiam.questions.expressions import Aggregation, Function, Operator, Rela
 from kopitiam.questions.operations import PERIODS
 
 MOST_CHARACTERS = 2_000
-MOST_LEVELS = 20  # of parentheses, cases and prefixes; sqlglot needs some twenty frames for each
+MOST_LEVELS = 20  # of parentheses, cases and prefixes; sqlglot takes about twenty stack frames for each
 FUNCTION_NODES: dict[type[exp.Expr], Function] = {
     exp.Year: "year",
     exp.Quarter: "quarter",
@@ -57,12 +57,12 @@ IN_MEASURES = (
 FUNCTIONS: tuple[str, ...] = (*dict.fromkeys(FUNCTION_NODES.values()), *PERIODS)
 MEASURE_FUNCTIONS: tuple[str, ...] = (*AGGREGATES.values(), "avg", "ratio")
 ABOUT_MEASURES = "a measure is made of sum, count, min, max, avg, combined by + - * and ratio(a, b)"
-ABOUT_CASTS = "there are no casts but date '2024-01-31' and timestamp '2024-01-31 22:59:59'"
-_NO_DIVISION = "there is no division but ratio(a, b) among the measures, which is rounded once, at the end"
-_NO_REMAINDER = "there is no remainder; want a comparison, or a function of time"
-_NO_LIKE = "there is no LIKE; want =, IN or a comparison"
-_NO_WINDOW = "there are no windows; say rank = { by = …, within = […], top = … }"
-_NO_SUBQUERY = "there are no subqueries; want columns of the fact, and attributes of what its ids identify"
+ABOUT_CASTS = "casts are not supported, except date '2024-01-31' and timestamp '2024-01-31 22:59:59'"
+_NO_DIVISION = "division is not supported, except the measure ratio(a, b), which is rounded once, at the end"
+_NO_REMAINDER = "the remainder is not supported; want a comparison, or a function of time"
+_NO_LIKE = "LIKE is not supported; want =, IN or a comparison"
+_NO_WINDOW = "window functions are not supported; want rank = { by = …, within = […], top = … }"
+_NO_SUBQUERY = "subqueries are not supported; want columns of the fact, or of tables that it refers to"
 REFUSED: dict[TokenType, str] = {
     TokenType.SLASH: _NO_DIVISION,
     TokenType.DIV: _NO_DIVISION,
@@ -71,15 +71,15 @@ REFUSED: dict[TokenType, str] = {
     TokenType.SELECT: _NO_SUBQUERY,
     TokenType.EXISTS: _NO_SUBQUERY,
     TokenType.WITH: _NO_SUBQUERY,
-    TokenType.JOIN: "there are no joins; name attributes as table.column, such as stores.city",
+    TokenType.JOIN: "joins are not supported; name attributes as table.column, such as stores.city",
     TokenType.DCOLON: ABOUT_CASTS,
     TokenType.LIKE: _NO_LIKE,
     TokenType.ILIKE: _NO_LIKE,
     TokenType.RLIKE: _NO_LIKE,
-    TokenType.FILTER: "there is no FILTER; want sum(case when … then … end)",
-    TokenType.PLACEHOLDER: "there are no placeholders",
-    TokenType.COLON: "there are no placeholders",
-    TokenType.PARAMETER: "parameters such as @year stand alone in where",
+    TokenType.FILTER: "FILTER is not supported; want sum(case when … then … end)",
+    TokenType.PLACEHOLDER: "placeholders are not supported",
+    TokenType.COLON: "placeholders are not supported",
+    TokenType.PARAMETER: "parameters such as @year are entries of their own in where",
     TokenType.SEMICOLON: "want one expression, without ;",
     TokenType.IDENTIFIER: "want column or table.column, without quotes",
 }
@@ -98,11 +98,11 @@ _WINDOWS = frozenset({"row_number", "rank", "dense_rank", "lag", "lead", "ntile"
 
 
 def require_readable(text: str) -> None:
-    """Raises QuestionError for text that is empty, too long, too deep, or has words of other languages."""
+    """Raises QuestionError for text that is empty, too long, nested too deep, or has unsupported tokens."""
     if not text.strip():
         raise QuestionError("is empty")
     if len(text) > MOST_CHARACTERS:
-        raise QuestionError(f"has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
+        raise QuestionError(f"has {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed")
     try:
         tokens = tokenize(text)
     except Exception as error:  # sqlglot fails in many ways on text that is not SQL
@@ -112,7 +112,7 @@ def require_readable(text: str) -> None:
         _require_known(token, following is not None and following.token_type is TokenType.L_PAREN)
     _require_no_nested_functions(tokens)
     if (levels := _levels(tokens)) > MOST_LEVELS:
-        raise QuestionError(f"is nested {levels} levels deep; at most {MOST_LEVELS} are read")
+        raise QuestionError(f"is nested {levels} levels deep; at most {MOST_LEVELS} are allowed")
 
 
 def _require_known(token: Token, is_called: bool) -> None:
@@ -124,23 +124,23 @@ def _require_known(token: Token, is_called: bool) -> None:
         if word in _WINDOWS:
             raise QuestionError(_NO_WINDOW)
         known = (*FUNCTIONS, *MEASURE_FUNCTIONS)
-        there = f"there are {', '.join(known)}{nearest(word, known)}"
-        raise QuestionError(f"there is no function {token.text[:60]}; {there}")
+        hint = f"there are {', '.join(known)}{nearest(word, known)}"
+        raise QuestionError(f"there is no function {token.text[:60]}; {hint}")
     if token.token_type in REFUSED:
         raise QuestionError(REFUSED[token.token_type])
     is_name = token.token_type is not TokenType.VAR or _NAME.fullmatch(token.text)
     if token.token_type not in _ALLOWED or not is_name:
-        raise QuestionError(f"{token.text[:60]!r} is not in the language")
+        raise QuestionError(f"{token.text[:60]!r} is not supported in expressions")
 
 
 def _require_no_nested_functions(tokens: Sequence[Token]) -> None:
-    """They would mean nothing, and sqlglot needs exponential time for `date(date(date(`."""
+    """Refuses nested functions of time; sqlglot takes exponential time for `date(date(date(`."""
     opened: list[str] = []
     before = ""
     for token in tokens:
         if token.token_type is TokenType.L_PAREN:
             if before in FUNCTIONS and any(word in FUNCTIONS for word in opened):
-                raise QuestionError(f"{before}: functions of time are not nested; want the column itself")
+                raise QuestionError(f"{before}: functions of time cannot be nested; want the column itself")
             opened.append(before)
         elif token.token_type is TokenType.R_PAREN and opened:
             opened.pop()
@@ -148,7 +148,7 @@ def _require_no_nested_functions(tokens: Sequence[Token]) -> None:
 
 
 def _levels(tokens: Sequence[Token]) -> int:
-    """How deep parentheses, cases and prefixes nest."""
+    """The nesting depth of parentheses, cases and prefixes."""
     depth = deepest = prefixes = 0
     for token in tokens:
         match token.token_type:

@@ -1,8 +1,8 @@
-"""How many groups the keys of a question can make, as far as its definition and the run's years tell.
+"""Estimates how many groups the keys of a question can make, from its definition and the run's years.
 
-Functions of time, conditions and cases of constants have a known number of values. Ids, texts and amounts
-do not: they count as one. Memory follows the groups of a partial, which are kept apart by the values that
-`count(distinct …)` counts as well.
+Functions of time, conditions and cases of constants have a known number of values. Ids, texts and amounts do
+not, and count as one. The bound protects memory: a partial has a row for each group, and for each value that
+`count(distinct …)` counts in it.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ Span = tuple[date, date]  # from the first day to the last, both included
 
 
 def require_few_groups(question: Question, parameters: Parameters, most: int = MAX_GROUPS) -> None:
-    """Raises `DefinitionError` if the keys can make more than `most` groups."""
+    """Raises DefinitionError if the keys can make more than `most` groups."""
     if question.lists_rows:
         return
     groups = count_groups(question, parameters)
@@ -54,33 +54,33 @@ def require_few_groups(question: Question, parameters: Parameters, most: int = M
 
 
 def count_groups(question: Question, parameters: Parameters) -> int:
-    """The most groups that a partial can have, with one for each key whose values are not known."""
+    """The largest number of groups of a partial, if keys with unknown values had one value each."""
     span = _days(question, parameters)
     times: dict[Function | None, None] = {}  # functions of the time of a row; None is the time itself
     others: dict[Expression, int] = {}
     for key in question.kept:
-        _note(key, times, others)
+        _collect(key, times, others)
     return prod(others.values()) * _count_times(times, span)
 
 
-def _note(key: Expression, times: dict[Function | None, None], others: dict[Expression, int]) -> None:
-    """Notes what the values of a key depend on."""
+def _collect(key: Expression, times: dict[Function | None, None], others: dict[Expression, int]) -> None:
+    """Adds what the values of a key depend on to `times` or `others`."""
     match key:
         case ColumnRef(kind=Kind.INSTANT):
             times[None] = None
         case Call(function, ColumnRef()):
             times[function] = None
         case Arithmetic(_, left, right):
-            _note(left, times, others)
-            _note(right, times, others)
+            _collect(left, times, others)
+            _collect(right, times, others)
         case AsMoney(argument):
-            _note(argument, times, others)
+            _collect(argument, times, others)
         case Case(branches, default):
             values = {value for _, value in branches} | ({default} if default else set())
             if all(isinstance(value, Constant) for value in values):
                 others[key] = len(values) + (default is None)
             for value in values:
-                _note(value, times, others)
+                _collect(value, times, others)
         case Call(function):
             others[key] = _count_values(function, _EVER) + 1
         case _ if key.kind is Kind.BOOLEAN:
@@ -88,7 +88,7 @@ def _note(key: Expression, times: dict[Function | None, None], others: dict[Expr
 
 
 def _count_times(functions: Iterable[Function | None], span: Span) -> int:
-    """How many combinations the functions of one time have: no more than there are days and clock times."""
+    """The number of combinations of functions of one time, at most the days times the times of a day."""
     functions = list(functions)
     days = (span[1] - span[0]).days + 1
     if None in functions:
@@ -107,7 +107,7 @@ def _count_values(function: Function, span: Span) -> int:
 
 
 def _days(question: Question, parameters: Parameters) -> Span:
-    """The days that the conditions leave, as far as they compare the time of a row with constants."""
+    """The days that pass the filters, as far as those compare the time of a row with constants."""
     first, last = _EVER
     for condition in question.filters:
         if condition == "@year":
@@ -115,15 +115,15 @@ def _days(question: Question, parameters: Parameters) -> Span:
         elif isinstance(condition, str):
             continue
         else:
-            low, high = _left_by(condition)
+            low, high = _days_passing(condition)
         first, last = max(first, low), min(last, high)
     return (first, last) if first <= last else (first, first)
 
 
-def _left_by(condition: Expression) -> Span:
+def _days_passing(condition: Expression) -> Span:
     match condition:
         case Junction("and", left, right):
-            (low, high), (least, most) = _left_by(left), _left_by(right)
+            (low, high), (least, most) = _days_passing(left), _days_passing(right)
             return max(low, least), min(high, most)
         case Comparison(relation, left, Constant() as limit):
             return _bounds(left, relation, limit)

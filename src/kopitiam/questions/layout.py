@@ -12,9 +12,9 @@ from kopitiam.contracts.tables import Column, Kind, Table
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """One table. `key` is the id of a table that gives attributes; a fact has `references` instead.
+    """One table. A table of attributes has its id in `key`; a fact has `references` instead.
 
-    `label` is the attribute for which the id stands in when the table lacks a row with that id.
+    `label` is the attribute that shows the id if the table has no row with that id.
     """
 
     name: str
@@ -33,12 +33,12 @@ class LayoutTable:
 
     def normal_form(self, names: Iterable[str]) -> Table:
         """The table with these columns only, in the order of the layout."""
-        wanted = frozenset(names)
-        return Table(self.name, tuple(column for column in self.columns if column.name in wanted))
+        selected = frozenset(names)
+        return Table(self.name, tuple(column for column in self.columns if column.name in selected))
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """`name:kind` for each column. `?`: cells may be empty. `*`: few distinct values."""
+    """Parses `name:kind` for each column. `?`: cells may be empty. `*`: few distinct values."""
     columns = []
     for entry in text.split():
         name, _, kind = entry.partition(":")
@@ -47,7 +47,7 @@ def _columns(text: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-LAYOUT: dict[str, LayoutTable] = {  # in the order in which clients send them
+LAYOUT: dict[str, LayoutTable] = {  # in the order of sending
     table.name: table
     for table in (
         LayoutTable(

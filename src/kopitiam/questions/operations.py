@@ -1,7 +1,6 @@
-"""Typed building blocks of expressions: constants, arithmetic, comparisons, aggregates, ratios.
+"""Builds typed expressions: constants, arithmetic, comparisons, aggregates, ratios.
 
-Each function returns a well-typed tree or raises QuestionError with the reason. How text becomes calls of
-these functions is in `parsing`.
+Each function returns a well-typed tree or raises QuestionError with the reason. `parsing` calls them.
 """
 
 import re
@@ -34,11 +33,11 @@ from kopitiam.questions.expressions import (
 
 MOST_VALUES = 1_000  # in one IN list
 MOST_DIGITS = 17  # of a whole number, as in the cells of a file
-WIDEST = 38  # digits that every engine computes with, money in ten-thousandths
-_MOST_ROWS: int = 10**10  # that a sum adds up
+WIDEST = 38  # digits that every engine computes exactly, money in ten-thousandths
+_MOST_ROWS: int = 10**10  # in one sum
 _LARGEST_SUM: int = 10**36
 _LARGEST_KEPT: int = 2**63 - 1
-_LARGEST_CALL: int = 9_999  # a year; other numbers that functions of time give are smaller
+_LARGEST_CALL: int = 9_999  # a year; other results of functions of time are smaller
 PERIODS: tuple[Function, ...] = ("year_month", "year_half", "year_quarter", "iso_week")
 _OF_INSTANTS_ONLY = frozenset({"hour", "minute"})
 _WHOLE = re.compile(r"[0-9]+")
@@ -60,7 +59,7 @@ def number(digits: str) -> Constant:
 def text(value: str) -> Constant:
     if len(value) > MAX_TEXT_CHARACTERS:
         raise QuestionError(
-            f"a text has {len(value):,} characters; at most {MAX_TEXT_CHARACTERS:,} are compared"
+            f"a text has {len(value):,} characters; at most {MAX_TEXT_CHARACTERS:,} are allowed"
         )
     return Constant(value, Kind.TEXT)
 
@@ -92,12 +91,12 @@ def negative(value: Expression) -> Expression:
 def arithmetic(operator: Operator, left: Expression, right: Expression) -> Expression:
     for side in (left, right):
         if any(isinstance(node, Ratio) for node in nodes(side)):
-            raise QuestionError("a ratio is rounded at the very end: nothing is computed from it")
+            raise QuestionError("a ratio is rounded at the very end, so nothing can be computed from it")
         if side.kind not in ADDABLE:
             raise QuestionError(f"{operator} takes counts and money, not {with_article(side.kind)}")
     if operator == "*":
         if left.kind is right.kind is Kind.MONEY:
-            raise QuestionError("money times money has more decimals than are kept; multiply by a count")
+            raise QuestionError("money times money has too many decimals; multiply money by a count")
         kind = Kind.MONEY if Kind.MONEY in (left.kind, right.kind) else Kind.COUNT
     else:
         kind = common_kind([left, right])
@@ -109,7 +108,7 @@ def arithmetic(operator: Operator, left: Expression, right: Expression) -> Expre
 
 
 def require_kept(value: Expression) -> Expression:
-    """Refuses a value that does not fit into 64 bits: rows are kept apart by it, so that it is stored."""
+    """Raises QuestionError unless the value fits into 64 bits, as values that partials store must."""
     if value.kind in ADDABLE and (largest := _largest(value)) > _LARGEST_KEPT:
         raise QuestionError(
             f"can have {len(str(largest))} digits; rows are grouped by values of at most 64 bits"
@@ -118,7 +117,7 @@ def require_kept(value: Expression) -> Expression:
 
 
 def _largest(expression: Expression) -> int:  # noqa: PLR0911
-    """The largest absolute value that there can be, money in ten-thousandths."""
+    """The largest possible absolute value, money in ten-thousandths."""
     match expression:
         case Arithmetic("*", left, right):
             return _largest(left) * _largest(right)
@@ -144,12 +143,12 @@ def _largest(expression: Expression) -> int:  # noqa: PLR0911
 def comparison(relation: Relation, left: Expression, right: Expression) -> Comparison:
     left, right = _alike(left, right)
     if left.kind is Kind.BOOLEAN and relation not in ("=", "<>"):
-        raise QuestionError(f"true and false have no order: want = or <>, not {relation}")
+        raise QuestionError(f"true and false have no order; want = or <>, not {relation}")
     return Comparison(relation, left, right)
 
 
 def _alike(left: Expression, right: Expression) -> tuple[Expression, Expression]:
-    """Both sides in one kind; constants take the kind of what they are compared with."""
+    """Both sides in one kind; a constant takes the kind of the other side."""
     left, right = _adapted(left, right.kind), _adapted(right, left.kind)
     kind = common_kind([left, right])
     return as_kind(left, kind), as_kind(right, kind)
@@ -174,7 +173,7 @@ def one_of(argument: Expression, values: Sequence[Expression]) -> In:
     if isinstance(argument, Constant):
         raise QuestionError("IN: want a column or a function of one on the left")
     if not 1 <= len(values) <= MOST_VALUES:
-        raise QuestionError(f"IN has {len(values):,} values; 1 to {MOST_VALUES:,} are read")
+        raise QuestionError(f"IN has {len(values):,} values; 1 to {MOST_VALUES:,} are allowed")
     if argument.kind is Kind.COUNT and any(value.kind is Kind.MONEY for value in values):
         argument = AsMoney(argument)
     constants = []
@@ -201,14 +200,12 @@ def case(conditions: Sequence[Expression], values: Sequence[Expression], default
 
 
 def call(function: Function, argument: Expression) -> Expression:
-    wanted = {Kind.INSTANT} if function in _OF_INSTANTS_ONLY else {Kind.INSTANT, Kind.DATE}
-    if argument.kind not in wanted:
-        times = " or ".join(sorted(kind.value for kind in wanted))
+    kinds = {Kind.INSTANT} if function in _OF_INSTANTS_ONLY else {Kind.INSTANT, Kind.DATE}
+    if argument.kind not in kinds:
+        times = " or ".join(sorted(kind.value for kind in kinds))
         raise QuestionError(f"{function} takes {_article(times)} {times}, not {with_article(argument.kind)}")
     if any(isinstance(node, Call) for node in nodes(argument)):
-        raise QuestionError(
-            f"{function}: functions of time do not stand in each other; want the column itself"
-        )
+        raise QuestionError(f"{function}: functions of time cannot be nested; want the column itself")
     kind = Kind.DATE if function == "date" else Kind.TEXT if function in PERIODS else Kind.COUNT
     return Call(function, argument, kind)
 
@@ -222,7 +219,7 @@ def sum_of(name: str, value: Expression) -> Aggregate:
 def ratio(left: Expression, right: Expression) -> Ratio:
     for side in (left, right):
         if any(isinstance(node, Ratio) for node in nodes(side)):
-            raise QuestionError("a ratio is rounded at the very end: there is no ratio of ratios")
+            raise QuestionError("a ratio is rounded at the very end, so it cannot be part of another ratio")
         if side.kind not in ADDABLE:
             raise QuestionError(f"ratio takes counts and money, not {with_article(side.kind)}")
     is_money = left.kind is Kind.MONEY and right.kind is Kind.COUNT
@@ -236,7 +233,7 @@ def common_kind(values: Sequence[Expression]) -> Kind:
     if kinds == ADDABLE:
         return Kind.MONEY
     names = " and ".join(sorted(kind.value for kind in kinds))
-    raise QuestionError(f"{names} do not go together")
+    raise QuestionError(f"{names} cannot be compared or combined")
 
 
 def as_kind(value: Expression, kind: Kind) -> Expression:

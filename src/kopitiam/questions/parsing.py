@@ -1,8 +1,7 @@
-"""Expressions from text: sqlglot reads the SQL, then a closed list of forms is translated and typed.
+"""Parses expressions: sqlglot reads the SQL, then a closed list of forms is translated and typed.
 
-Whatever is not on the list is refused with the reason and, where there is one, the way to write it instead.
-Bounds are checked before anything recursive sees the text, and are low enough that an expression is read or
-refused alike at any depth of the caller's stack.
+Other forms are refused with the reason and, if there is one, the way to write them instead. Length and depth
+are bounded before any recursion, low enough that the depth of the caller's stack makes no difference.
 """
 
 import logging
@@ -30,17 +29,17 @@ from kopitiam.questions.expressions import (
 )
 from kopitiam.questions.layout import FACTS, LAYOUT
 
-MOST_DEPTH = 80  # of the tree: `a + b + c` is two deep
-MOST_NODES = 1_000  # BETWEEN reads its left side twice
+MOST_DEPTH = 80  # of the tree: `a + b + c` has depth 2
+MOST_NODES = 1_000  # BETWEEN counts its left side twice
 
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # refusals are errors, not warnings on a log
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # a refusal is an error, not a log line
 
 _Below = Callable[[exp.Expr], Expression]
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What an expression may name: the columns of a fact, perhaps attributes, perhaps aggregates."""
+    """What an expression may use: columns of a fact, and attributes or aggregates if allowed."""
 
     fact: str
     may_use_attributes: bool = False
@@ -48,7 +47,7 @@ class Scope:
 
 
 def parse(text: str, scope: Scope) -> Expression:
-    """The typed expression. Raises QuestionError, one line with the reason, for any other text."""
+    """The typed expression. Raises QuestionError with the reason in one line."""
     try:
         grammar.require_readable(text)
         tree = parse_one(text)
@@ -58,7 +57,7 @@ def parse(text: str, scope: Scope) -> Expression:
         reason = re.sub(r"\x1b\[\d*m", "", str(error)).partition("\n")[0]
         raise QuestionError(one_line(f"{text[:80]!r} is not an expression: {reason}")) from None
     try:
-        expression = _Reading(scope).read(tree, 0)
+        expression = _Parser(scope).read(tree, 0)
     except QuestionError as error:
         raise QuestionError(one_line(str(error))) from None
     if scope.is_measure and not aggregates_in(expression):
@@ -69,24 +68,24 @@ def parse(text: str, scope: Scope) -> Expression:
 
 
 @dataclass
-class _Reading:
+class _Parser:
     scope: Scope
     count: int = field(default=0)
 
     def read(self, node: exp.Expr, level: int) -> Expression:
         self.count += 1
         if level > MOST_DEPTH or self.count > MOST_NODES:
-            raise QuestionError(f"is too long; at most {MOST_DEPTH} operators stand in a row")
+            raise QuestionError(f"is too long; at most {MOST_DEPTH} operators in a row are allowed")
         if self.scope.is_measure and not isinstance(node, grammar.IN_MEASURES):
             raise QuestionError(grammar.ABOUT_MEASURES)
 
         def below(part: exp.Expr) -> Expression:
             return self.read(part, level + 1)
 
-        for read in (_by_table, self._read_value, _read_condition):
+        for read in (_read_operator, self._read_value, _read_condition):
             if (expression := read(node, below)) is not None:
                 return expression
-        raise QuestionError(_why_not(node))
+        raise QuestionError(_refusal(node))
 
     def _read_value(self, node: exp.Expr, below: _Below) -> Expression | None:
         match node:
@@ -102,11 +101,11 @@ class _Reading:
 
     def _column(self, node: exp.Column) -> ColumnRef:
         if not isinstance(node.this, exp.Identifier):
-            raise QuestionError(f"{_sql(node)} is not in the language")
+            raise QuestionError(f"{_sql(node)} is not supported in expressions")
         if len(node.parts) > 2:
             raise QuestionError(f"{_sql(node)}: want column or table.column")
         if self.scope.is_measure:
-            raise QuestionError(f"{node.name} stands outside of sum, count, min, max and avg")
+            raise QuestionError(f"{node.name} must be inside sum, count, min, max or avg")
         fact, name, table = LAYOUT[self.scope.fact], node.name, node.table or self.scope.fact
         if table not in LAYOUT:
             tables = f"there are {', '.join(LAYOUT)}{nearest(table, tuple(LAYOUT))}"
@@ -119,16 +118,16 @@ class _Reading:
             raise QuestionError(no_join_of_facts(table, fact.name))
         references = [column for column, target in fact.references.items() if target == table]
         if not references:
-            raise QuestionError(f"{fact.name} has no id of {table}")
+            raise QuestionError(f"{fact.name} has no column that refers to {table}")
         if not self.scope.may_use_attributes:
-            raise QuestionError(f"{table}.{name} may be a key or a column of the answer, not stand here")
+            raise QuestionError(f"{table}.{name} can only be a key or a column of the answer")
         return ColumnRef(table, name, column.kind, references[0])
 
     def _aggregate(self, node: exp.Expr) -> Expression:
         name = node.key
         if not self.scope.is_measure:
-            raise QuestionError(f"{name}(…) is a measure; here every row stands alone")
-        inner = _Reading(Scope(self.scope.fact), self.count)  # no aggregate of an aggregate
+            raise QuestionError(f"{name}(…) is allowed only in measures, and not inside another aggregate")
+        inner = _Parser(Scope(self.scope.fact), self.count)  # no aggregate of an aggregate
         argument = node.this
         if isinstance(argument, exp.Star) and isinstance(node, exp.Count):
             return Aggregate("count", None, Kind.COUNT)
@@ -156,27 +155,28 @@ class _Reading:
                 return operations.call(period, below(arguments[0]))
         if name == "ratio" and len(arguments) == 2:
             if not self.scope.is_measure:
-                raise QuestionError("ratio(a, b) is a measure; here every row stands alone")
+                raise QuestionError("ratio(a, b) is allowed only in measures, and not inside an aggregate")
             return operations.ratio(*map(below, arguments))
-        wanted = "two arguments" if name == "ratio" else "exactly one argument"
-        raise QuestionError(f"{name[:60]}: want {wanted}")
+        arity = "two arguments" if name == "ratio" else "exactly one argument"
+        raise QuestionError(f"{name[:60]}: want {arity}")
 
 
 def no_join_of_facts(one: str, other: str) -> str:
+    """The reason why columns of two facts cannot be used together."""
     return (
-        f"{one} and {other} are both facts, which are not joined; "
-        "keep both in a data set, and ask such a question in SQL"
+        f"{one} and {other} are both facts, which cannot be joined; "
+        "keep both in a data set, and query it with SQL"
     )
 
 
 def _no_column(table: str, name: str, is_bare: bool) -> str:
-    elsewhere = [other for other, there in LAYOUT.items() if is_bare and name in there.by_name]
+    elsewhere = [other for other, layout in LAYOUT.items() if is_bare and name in layout.by_name]
     hint = f"; want {elsewhere[0]}.{name}" if elsewhere else nearest(name, tuple(LAYOUT[table].by_name))
     return f"{table} has no column {name[:60]}{hint or '; there are ' + ', '.join(LAYOUT[table].by_name)}"
 
 
-def _by_table(node: exp.Expr, below: _Below) -> Expression | None:
-    """Forms that differ in their operator or function only."""
+def _read_operator(node: exp.Expr, below: _Below) -> Expression | None:
+    """Arithmetic, comparisons and functions of time."""
     form = type(node)
     if form in grammar.OPERATORS:
         return operations.arithmetic(grammar.OPERATORS[form], below(node.this), below(node.expression))
@@ -231,7 +231,7 @@ def _case(node: exp.Case, below: _Below) -> Case:
     return operations.case(conditions, values, below(default))
 
 
-def _count_distinct(node: exp.Expr, argument: exp.Distinct, inner: _Reading) -> Aggregate:
+def _count_distinct(node: exp.Expr, argument: exp.Distinct, inner: _Parser) -> Aggregate:
     if not isinstance(node, exp.Count) or len(argument.expressions) != 1 or argument.args.get("on"):
         raise QuestionError("distinct: want count(distinct x) with one x")
     value = inner.read(argument.expressions[0], 0)
@@ -258,15 +258,15 @@ def _moment(node: exp.Cast) -> Constant:
     raise QuestionError(grammar.ABOUT_CASTS)
 
 
-def _why_not(node: exp.Expr) -> str:
+def _refusal(node: exp.Expr) -> str:
     if isinstance(node, exp.Null):
-        return "NULL stands only after IS"
-    return f"{_sql(node)} is not in the language"
+        return "NULL is allowed only after IS"
+    return f"{_sql(node)} is not supported in expressions"
 
 
 def _sql(node: exp.Expr) -> str:
-    """The text that a node was read from, as far as sqlglot can write it again."""
+    """The node as SQL, as far as sqlglot can write it, else its type."""
     try:
         return repr(node.sql()[:60])
-    except Exception:  # a node that is no SQL of its own
+    except Exception:  # some nodes have no SQL of their own
         return repr(type(node).__name__.lower())

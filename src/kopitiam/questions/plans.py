@@ -1,6 +1,6 @@
-"""What follows from questions: which partials are kept, through which stages rows pass, what is counted.
+"""Plans partials, stages and row counts of a set of questions.
 
-Pure values. The pipeline compiles them to Spark; the barrier, the status and the pages name the stages.
+Pure values. The pipeline compiles them to Spark; the barrier, the status and the dashboard show the stages.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ StageRole = Literal["check", "filter", "aggregate", "rank", "join", "publish"]
 
 @dataclass(frozen=True)
 class FilterStep:
-    """A named filter, or the conditions that a question adds, under the name of its stage."""
+    """A filter stage: a named filter, or the conditions of one question."""
 
     stage: str
     conditions: tuple[Condition, ...]
@@ -31,18 +31,18 @@ class FilterStep:
 
 @dataclass(frozen=True)
 class PartialPlan:
-    """What is kept of the rows of a fact, for all questions that share it.
+    """A partial: what is kept of the rows of a fact, for all questions that share it.
 
     A partial that lists rows keeps the values of each row. Any other keeps aggregates for each combination of
     values; the first aggregate counts rows.
     """
 
-    name: str  # that of the first question
+    name: str  # of the first question
     fact: str
     steps: tuple[FilterStep, ...]
     kept: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
-    stage: str | None  # of the aggregation; None if rows are listed
+    stage: str | None  # of the aggregation; None if it lists rows
     questions: tuple[str, ...]
 
     @property
@@ -56,7 +56,7 @@ class PartialPlan:
 
 @dataclass(frozen=True)
 class FilterCount:
-    """Rows of a fact that come to a filter stage, and rows that go on, each by the conditions they meet."""
+    """A filter stage of a fact: which conditions its input rows meet, and which its output rows."""
 
     stage: str
     fact: str
@@ -66,11 +66,13 @@ class FilterCount:
 
 @dataclass(frozen=True)
 class StagePlan:
-    of_table: Mapping[str, tuple[str, ...]]  # the stages before the barrier that each table feeds
+    """The stages of a run, before and behind the barrier, and what they count."""
+
+    of_table: Mapping[str, tuple[str, ...]]  # stages before the barrier, by table that feeds them
     behind_barrier: tuple[str, ...]
     roles: Mapping[str, StageRole]
     filters: tuple[FilterCount, ...]
-    counted_apart: Mapping[str, tuple[Conditions, ...]]  # by fact: what no partial counts by itself
+    counted_apart: Mapping[str, tuple[Conditions, ...]]  # by fact: conditions whose rows no partial counts
 
     @property
     def before_barrier(self) -> tuple[str, ...]:
@@ -81,6 +83,7 @@ class StagePlan:
 
 
 def plan_partials(questions: Iterable[Question]) -> tuple[PartialPlan, ...]:
+    """One plan for each distinct partial of the questions."""
     sharing: dict[object, list[Question]] = {}
     for question in questions:
         sharing.setdefault(question.partial, []).append(question)
@@ -89,8 +92,8 @@ def plan_partials(questions: Iterable[Question]) -> tuple[PartialPlan, ...]:
 
 def _partial(questions: Sequence[Question]) -> PartialPlan:
     first = questions[0]
-    aggregates = [COUNT_ROWS, *(each for question in questions for each in question.aggregates)]
-    stored = [each for each in aggregates if each.aggregation != "count_distinct"]  # its values are kept
+    aggregates = [COUNT_ROWS, *(a for question in questions for a in question.aggregates)]
+    stored = [a for a in aggregates if a.aggregation != "count_distinct"]  # its values are among `kept`
     return PartialPlan(
         name=first.name,
         fact=first.fact,
@@ -106,7 +109,7 @@ def _steps(question: Question) -> Iterable[FilterStep]:
     for name in FILTERS:
         if name in question.filters:
             yield FilterStep(f"filter_{name[1:]}", (name,))
-    if own := tuple(each for each in question.filters if not isinstance(each, str)):
+    if own := tuple(condition for condition in question.filters if not isinstance(condition, str)):
         yield FilterStep(f"filter_{question.name}", own)
 
 
@@ -149,7 +152,7 @@ def _stages_of(
 ) -> tuple[str, ...]:
     stages = [count.stage for count in filters if count.fact == table]
     stages += [partial.stage for partial in partials if partial.fact == table and partial.stage]
-    if not stages:  # rows that are listed unfiltered, and tables that wait for the final step
+    if not stages:  # unfiltered lists of rows, and tables that only the final step reads
         stages = [f"check_{table}"]
     return tuple(dict.fromkeys(stages))
 
@@ -166,19 +169,21 @@ def _roles(
     filters: Iterable[FilterCount],
     tables: Iterable[str],
 ) -> dict[str, StageRole]:
-    """What each stage does. Raises QuestionError for a name that stands for two stages.
+    """The role of each stage. Raises QuestionError if two stages share a name.
 
     Questions may share stages behind the barrier; an aggregate stage belongs to one partial.
     """
     claims: list[tuple[str, str, StageRole, object]] = [("", SERVER_RESULTS, "publish", None)]
     claims += [("", f"check_{table}", "check", None) for table in tables]
     claims += [("", count.stage, "filter", None) for count in filters]
-    claims += [(each.name, each.stage, "aggregate", each) for each in partials if each.stage is not None]
+    claims += [(p.name, p.stage, "aggregate", p) for p in partials if p.stage is not None]
     for question in questions:
         claims += [] if question.lists_rows else [(question.name, question.stages.rank, "rank", None)]
         claims += [(question.name, stage, "join", None) for stage in question.stages.join]
     owners: dict[str, tuple[StageRole, object]] = {}
-    for name, stage, role, owner in sorted(claims, key=lambda claim: claim[0][:1].isalpha()):  # own ones last
+    for name, stage, role, owner in sorted(
+        claims, key=lambda claim: claim[0][:1].isalpha()
+    ):  # own questions last
         if owners.setdefault(stage, (role, owner)) != (role, owner):
             raise QuestionError(
                 f"question {name}, stages: {stage} is the name of another stage; choose another"

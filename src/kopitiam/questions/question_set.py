@@ -1,7 +1,6 @@
-"""What a run asks: parameters and questions. Everything else about the run follows from this value.
+"""The questions and parameters of a run. Tables, partials and stages of the run follow from this value.
 
-The registry keeps it as JSON with the run, the summary beside the answers has the same, so that both can be
-read again without the file that the definitions came from.
+The registry and `summary.json` store it as JSON, with the definitions: neither needs the original file.
 """
 
 import json
@@ -23,23 +22,24 @@ from kopitiam.questions.plans import PartialPlan, StagePlan, plan_partials, plan
 
 @dataclass(frozen=True)
 class QuestionSet:
+    """Parameters and questions, in the order of their answers."""
+
     parameters: Parameters
     questions: tuple[Question, ...]
 
     @classmethod
     def of_catalog(cls, parameters: Parameters | None = None) -> "QuestionSet":
-        """The built-in questions, which are asked where nothing else is said."""
+        """The questions of the catalog, which are the default of a run."""
         return cls(parameters or Parameters(), tuple(builtin().values()))
 
     @classmethod
     def select(
         cls, parameters: Parameters, own: Sequence[Question] = (), names: Sequence[str] | None = None
     ) -> "QuestionSet":
-        """The questions with these names, out of the catalog and `own`.
+        """The questions with these names, from the catalog and `own`.
 
-        Without names: all of `own`, or the catalog if there are none. Raises QuestionError for a name that
-        stands for nothing or twice, for an own question with the name of a built-in one, and for stages that
-        share a name.
+        Without names: all of `own`, or the catalog if `own` is empty. Raises QuestionError for an unknown
+        name, for two questions with one name, and for two stages with one name.
         """
         check_together([*builtin().values(), *own], "questions")
         known = builtin() | {question.name: question for question in own}
@@ -49,27 +49,27 @@ class QuestionSet:
             raise QuestionError("ask: no question is named")
         for name in names:
             if name not in known:
-                there = f"there are {', '.join(known)}{nearest(name, tuple(known))}"
-                raise QuestionError(one_line(f"ask: there is no question {name[:60]!r}; {there}"))
-        asked = cls(parameters, tuple(known[name] for name in dict.fromkeys(names)))
-        _ = asked.stages  # refuses names that stand for two stages
-        return asked
+                hint = f"there are {', '.join(known)}{nearest(name, tuple(known))}"
+                raise QuestionError(one_line(f"ask: there is no question {name[:60]!r}; {hint}"))
+        selected = cls(parameters, tuple(known[name] for name in dict.fromkeys(names)))
+        _ = selected.stages  # raises QuestionError if two stages share a name
+        return selected
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "QuestionSet":
-        """As `to_dict` or `to_request` gives it. Runs of earlier versions may have parameters only."""
+        """Reads the result of `to_dict` or `to_request`; runs of early versions have parameters only."""
         return _from_text(json.dumps(values, sort_keys=True))
 
     @classmethod
     def of_run(cls, values: Mapping[str, Any]) -> "QuestionSet":
-        """As `from_dict`, for a run of any version. Raises RunFailed if this version cannot read it."""
+        """Like `from_dict`, for a stored run. Raises RunFailed if this version cannot read it."""
         try:
             return cls.from_dict(values)
         except QuestionError as error:
-            raise RunFailed(f"this version cannot read the questions that the run asks: {error}") from error
+            raise RunFailed(f"this version cannot read the questions of the run: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that is asked, to be kept with a run: another version may have another catalog."""
+        """All parameters and definitions, to store with a run: another version may have another catalog."""
         return {
             **self.parameters.to_dict(),
             "ask": [question.name for question in self.questions],
@@ -77,7 +77,7 @@ class QuestionSet:
         }
 
     def to_request(self) -> dict[str, Any]:
-        """Parameters; and, unless it is the catalog, the names asked for and the definitions of own ones."""
+        """The body of a request: parameters and, unless it is the catalog, names and own definitions."""
         values = self.parameters.to_dict()
         if self.questions == tuple(builtin().values()):
             return values
@@ -87,12 +87,12 @@ class QuestionSet:
         return values
 
     def require_answerable(self, max_groups: int = MAX_GROUPS) -> None:
-        """Raises QuestionError for a question whose keys can make more groups than that."""
+        """Raises QuestionError if the keys of a question can make more than `max_groups` groups."""
         for question in self.questions:
             try:
                 require_few_groups(question, self.parameters, max_groups)
-            except DefinitionError as flaw:
-                raise flaw.with_question(question.name) from None
+            except DefinitionError as error:
+                raise error.with_question(question.name) from None
 
     @cached_property
     def by_name(self) -> dict[str, Question]:
@@ -100,7 +100,7 @@ class QuestionSet:
 
     @cached_property
     def tables(self) -> dict[str, Table]:
-        """The tables that have to be sent, each with the columns that are needed, in the order of sending."""
+        """The tables that clients send, in that order, each with the columns that the questions read."""
         needed: dict[str, set[str]] = {}
         for question in self.questions:
             for table, columns in question.reads.items():
@@ -119,8 +119,8 @@ class QuestionSet:
 @lru_cache(maxsize=256)
 def _from_text(text: str) -> QuestionSet:
     values = json.loads(text)
-    kept = read_json(values.get("definitions", []), has_builtin=True)
-    known = builtin() | {question.name: question for question in kept}
+    stored = read_json(values.get("definitions", []), has_builtin=True)
+    known = builtin() | {question.name: question for question in stored}
     names = values.get("ask") or list(builtin())
     if unknown := [name for name in names if name not in known]:
         raise QuestionError(f"there is no question {unknown[0]!r}")
@@ -128,5 +128,5 @@ def _from_text(text: str) -> QuestionSet:
 
 
 def tables_of(names: Mapping[str, Iterable[str]]) -> dict[str, Table]:
-    """Tables in normal form by the names of their columns."""
+    """Tables in normal form, given the names of their columns."""
     return {table: LAYOUT[table].normal_form(columns) for table, columns in names.items()}

@@ -39,7 +39,7 @@ _FILTER_NAMES = frozenset(name.removeprefix("@") for name in FILTERS)
 
 
 def is_builtin_name(name: object) -> bool:
-    """Whether only questions of the catalog may have this name."""
+    """Whether the name is reserved for questions of the catalog."""
     return isinstance(name, str) and _BUILTIN_NAME.fullmatch(name) is not None
 
 
@@ -48,18 +48,18 @@ def read_definition(entry: Mapping[str, Any], *, is_builtin: bool = False) -> Qu
     try:
         _require_plain(entry)
         return _Definition(entry, is_builtin).question()
-    except DefinitionError as flaw:
+    except DefinitionError as error:
         name = entry.get("name")
         is_name = isinstance(name, str) and (_NAME.fullmatch(name) or _BUILTIN_NAME.fullmatch(name))
-        raise (flaw.with_question(str(name)) if is_name else flaw) from None
+        raise (error.with_question(str(name)) if is_name else error) from None
 
 
 def _require_plain(entry: Mapping[str, Any]) -> None:
-    """Keys that are known, values that JSON has, texts that can be encoded, and not too much of it."""
+    """Raises DefinitionError for unknown keys, values that are not JSON, and overlong definitions."""
     for key in entry:
         if key not in KEYS:
             raise DefinitionError(
-                str(key)[:40], f"is not known; want some of {', '.join(KEYS)}{nearest(str(key), KEYS)}"
+                str(key)[:40], f"is not a known key; want some of {', '.join(KEYS)}{nearest(str(key), KEYS)}"
             )
     for key, value in entry.items():
         try:
@@ -71,7 +71,7 @@ def _require_plain(entry: Mapping[str, Any]) -> None:
             raise DefinitionError(key, "a text must not have the character NUL")
     if (length := len(json.dumps(entry, ensure_ascii=False))) > MOST_CHARACTERS:
         raise DefinitionError(
-            "name", f"the definition has {length:,} characters; at most {MOST_CHARACTERS:,} are read"
+            "name", f"the definition has {length:,} characters; at most {MOST_CHARACTERS:,} are allowed"
         )
 
 
@@ -87,7 +87,7 @@ class _Definition:
         keys = self._named("by", Scope(fact.name, may_use_attributes=True))
         if keys and not measures:
             raise DefinitionError(
-                "measure", "is missing; by groups rows, so say what is measured, such as count(*)"
+                "measure", "is missing; a question with by needs a measure, such as count(*)"
             )
         shown = self._texts("columns")
         attributes: tuple[ColumnRef, ...]
@@ -98,7 +98,7 @@ class _Definition:
         _require_distinct(keys, measures, attributes)
         rank = read_rank(self.entry.get("rank"), keys, measures)
         shown = tuple(text.rpartition(".")[2] for text in shown)
-        known = [*(each.name for each in (*keys, *measures)), *(a.name for a in attributes)]
+        known = [*(named.name for named in (*keys, *measures)), *(a.name for a in attributes)]
         known += [RANK] if rank is not None and rank.top != 1 else []
         order = self._texts("order", may_be_missing=True)
         for key, columns in (("columns", shown), ("order", order)):
@@ -119,21 +119,21 @@ class _Definition:
                 self.entry.get("stages", {}), name, rank, [*_attributes_in(keys), *attributes]
             ),
             is_builtin=self.is_builtin,
-            definition=self._written(),
+            definition=self._as_json(),
         )
 
-    # -- the keys of a definition, in the order in which they stand
+    # -- the keys of a definition, in their usual order
 
     def _name(self) -> str:
         name = self._text("name")
         pattern = _BUILTIN_NAME if self.is_builtin else _NAME
         if not pattern.fullmatch(name):
             raise DefinitionError(
-                "name", f"{name[:60]!r}: want a small letter, then up to 39 of a to z, 0 to 9 and _, "
+                "name", f"{name[:60]!r}: want a lowercase letter, then up to 39 of a to z, 0 to 9 and _, "
                 "such as sales_by_hour"
             )  # fmt: skip
         if name in _FILES or name.startswith("query_"):
-            raise DefinitionError("name", f"{name} is the name of another file; choose another")
+            raise DefinitionError("name", f"{name} is the name of another result file; choose another")
         if name in _FILTER_NAMES:
             raise DefinitionError(
                 "name", f"{name} is the name of a filter; choose another, such as by_{name}"
@@ -159,11 +159,12 @@ class _Definition:
                 if text == name:
                     if text == "@amount" and "final_amount" not in LAYOUT[fact].by_name:
                         raise DefinitionError(
-                            "where", f"@amount is about final_amount, which {fact} does not have"
+                            "where", f"@amount filters by final_amount, which {fact} does not have"
                         )
                     return name
             raise DefinitionError(
-                "where", f"{text[:60]!r} is no filter; there are {', '.join(FILTERS)}{nearest(text, FILTERS)}"
+                "where",
+                f"{text[:60]!r} is not a filter; want one of {', '.join(FILTERS)}{nearest(text, FILTERS)}",
             )
         condition = _parsed("where", text, Scope(fact))
         if condition.kind is not Kind.BOOLEAN:
@@ -176,37 +177,40 @@ class _Definition:
         pairs = self._pairs(key)
         names = [name for name, _ in pairs]
         if len(pairs) > MOST[key]:
-            raise DefinitionError(key, f"{len(pairs)} are named; at most {MOST[key]} are kept")
+            raise DefinitionError(key, f"has {len(pairs)} entries; at most {MOST[key]} are allowed")
         for name in names:
             if names.count(name) > 1:
-                raise DefinitionError(key, f"{name[:60]!r} stands there twice")
+                raise DefinitionError(key, f"{name[:60]!r} is listed twice")
             if not _NAME.fullmatch(name):
                 raise DefinitionError(
-                    key, f"{name[:60]!r} is no name; want small letters, digits and _, such as revenue"
+                    key,
+                    f"{name[:60]!r} is not a valid name; want lowercase letters, digits, _, such as revenue",
                 )
             if name in _RESERVED:
-                raise DefinitionError(key, f"{name} is the name of something else; choose another")
+                raise DefinitionError(key, f"{name} is a reserved name; choose another")
         return tuple(Named(name, _parsed(f"{key}.{name}", text, scope)) for name, text in pairs)
 
     def _pairs(self, key: str) -> list[tuple[str, str]]:
-        """Names and expressions, from a table or from a list of pairs."""
+        """Names and expressions, given as a table or as a list of pairs."""
         given = self.entry.get(key, {})
         pairs = list(given.items()) if isinstance(given, Mapping) else given
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
             raise DefinitionError(key, 'want { name = "expression", … }')
         return [(name, text) for name, text in pairs]
 
-    def _written(self) -> str:
-        """JSON of the definition. Keys and measures are lists of pairs: their order counts, and programs
-        that keep or send JSON may change the order of an object."""
+    def _as_json(self) -> str:
+        """The definition as JSON, with `by` and `measure` as lists of pairs.
+
+        Their order matters, and programs may reorder the keys of a JSON object.
+        """
         pairs = {key: self._pairs(key) for key in ("by", "measure") if key in self.entry}
         return json.dumps({**self.entry, **pairs}, ensure_ascii=False, sort_keys=True)
 
     def _attributes(
         self, shown: Sequence[str], keys: Sequence[Named], measures: Sequence[Named], fact: LayoutTable
     ) -> tuple[ColumnRef, ...]:
-        """Columns that are neither key, measure nor rank must be attributes of what a key identifies."""
-        own = {*(each.name for each in (*keys, *measures)), RANK}
+        """The shown columns that are no key, measure or rank: attributes of a table that a key identifies."""
+        own = {*(named.name for named in (*keys, *measures)), RANK}
         identified = {
             table: column
             for column, table in fact.references.items()
@@ -217,9 +221,9 @@ class _Definition:
     def _listed(
         self, shown: Sequence[str], fact: LayoutTable
     ) -> tuple[tuple[Named, ...], tuple[ColumnRef, ...]]:
-        """Of a question that lists rows: columns of the fact, and attributes of what they identify.
+        """Keys and attributes of a question that lists rows.
 
-        The id that identifies an attribute is a key even if it is not shown: rows are sorted by it.
+        The id of a shown attribute is a key even if it is not shown, since rows are sorted by it.
         """
         identified = {table: column for column, table in fact.references.items()}
         attributes = [
@@ -234,13 +238,13 @@ class _Definition:
 
     def _attribute(self, name: str, identified: Mapping[str, str], own: Iterable[str]) -> ColumnRef:
         table, _, attribute = name.rpartition(".")
-        there = [t for t in identified if attribute in LAYOUT[t].by_name and table in ("", t)]
-        if len(there) > 1:
-            choices = " or ".join(f"{t}.{attribute}" for t in there)
+        tables = [t for t in identified if attribute in LAYOUT[t].by_name and table in ("", t)]
+        if len(tables) > 1:
+            choices = " or ".join(f"{t}.{attribute}" for t in tables)
             raise DefinitionError("columns", f"{name} is in several tables; want {choices}")
-        if there:
-            column = LAYOUT[there[0]].by_name[attribute]
-            return ColumnRef(there[0], attribute, column.kind, identified[there[0]])
+        if tables:
+            column = LAYOUT[tables[0]].by_name[attribute]
+            return ColumnRef(tables[0], attribute, column.kind, identified[tables[0]])
         if table in FACTS and table != self._text("from"):
             raise DefinitionError("columns", f"{name[:60]!r}: {no_join_of_facts(table, self._text('from'))}")
         holders = [t for t in LAYOUT.values() if not t.is_fact and attribute in t.by_name]
@@ -251,7 +255,7 @@ class _Definition:
         if table == self._text("from") and attribute in LAYOUT[table].by_name:
             hint = f"; want {attribute}"
         raise DefinitionError(
-            "columns", f"{name[:60]!r} is no key, no measure and no attribute of a key{hint}"
+            "columns", f"{name[:60]!r} is not a key, a measure or an attribute of a key{hint}"
         )
 
     def _require_known(
@@ -265,9 +269,11 @@ class _Definition:
             if column == RANK and rank is not None and rank.top == 1:
                 raise DefinitionError(key, "rank is always 1, since top is 1; leave it out")
             if column not in known:
-                raise DefinitionError(key, f"{column[:60]!r} is none of {', '.join(known)}")
+                raise DefinitionError(
+                    key, f"{column[:60]!r} is not a column of the answer; want some of {', '.join(known)}"
+                )
 
-    # -- values of the right shape
+    # -- values of the expected type
 
     def _text(self, key: str) -> str:
         text = self.entry.get(key)
@@ -284,18 +290,18 @@ class _Definition:
         if not given and not may_be_missing:
             raise DefinitionError(key, f'is empty; want {key} = ["…"]')
         if len(given) > MOST[key]:
-            raise DefinitionError(key, f"{len(given)} are named; at most {MOST[key]} are kept")
+            raise DefinitionError(key, f"has {len(given)} entries; at most {MOST[key]} are allowed")
         if twice := [text for text in given if given.count(text) > 1]:
-            raise DefinitionError(key, f"{twice[0][:60]!r} stands there twice")
+            raise DefinitionError(key, f"{twice[0][:60]!r} is listed twice")
         return tuple(given)
 
 
 def _require_distinct(
     keys: Sequence[Named], measures: Sequence[Named], attributes: Sequence[ColumnRef]
 ) -> None:
-    """Every column of the answer has a name of its own, those that say what matched included."""
+    """Raises DefinitionError if two columns of the answer share a name; `…_is_matched` columns count too."""
     ids = {a.reference for a in attributes}
-    names = [*(each.name for each in (*keys, *measures)), *(a.name for a in attributes)]
+    names = [*(named.name for named in (*keys, *measures)), *(a.name for a in attributes)]
     first = {key.expression: key.name for key in reversed(keys)}
     names += [
         matched_name(name)
@@ -304,7 +310,7 @@ def _require_distinct(
     ]
     for name in names:
         if names.count(name) > 1:
-            raise DefinitionError("columns", f"{name} stands for two things; rename the key or the measure")
+            raise DefinitionError("columns", f"two columns are named {name}; rename the key or the measure")
 
 
 def _is_pair(value: object) -> bool:

@@ -1,6 +1,6 @@
-"""Names as people see them. A name comes from a client: any length, any script, any character.
+"""Makes names printable and fits them into a width. Clients send names of any length, script and character.
 
-Widths are estimated, never measured: a measured width depends on the fonts of the machine.
+Widths are estimated: measured ones would depend on the fonts of the machine.
 """
 
 import re
@@ -8,12 +8,12 @@ import unicodedata
 
 ELLIPSIS = "…"
 FONT_SIZE = 12
-MOST_SHOWN = 120  # code points: some of them take no width at all
+MOST_SHOWN = 120  # code points, since some have no width
 _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 _ISOLATES = "\u2066\u2067\u2068"
 _JOINER = "\u200d"
-_WORD_JOINER = "\u2060"  # no width, no blank, and no program drops it
-# Spreadsheets skip blanks before these characters; those of East Asia also take their wide forms.
+_WORD_JOINER = "\u2060"  # invisible, and kept by all programs
+# Spreadsheets skip blanks before these characters; East Asian ones also accept the wide forms.
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 # Control characters and others that XML forbids. Line ends and tabs become blanks.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff\ud800-\udfff]")
@@ -24,20 +24,20 @@ _EM = {"narrow": 0.34, "digit": 0.62, "small": 0.6, "capital": 0.74, "broad": 0.
 
 
 def printable(text: str) -> str:
-    """The text without control characters, so that XML and HTML can hold it."""
+    """The text without control characters, valid in XML and HTML."""
     return _UNPRINTABLE.sub("\ufffd", _BLANKS.sub(" ", text))
 
 
 def without_formula(text: str) -> str:
-    """The text as it is, with an invisible character before one that a spreadsheet would run as a formula."""
+    """The text, with an invisible character in front if a spreadsheet would run it as a formula."""
     return f"{_WORD_JOINER}{text}" if _FORMULA.match(text) else text
 
 
 def isolated(text: str) -> str:
-    """The text between Unicode isolates: its direction does not change what stands beside it.
+    """The text in Unicode isolates, so that its direction does not affect the text around it.
 
-    Isolates within the text are balanced, or they would end or outlive the outer one. Plain ASCII has no
-    direction of its own and stays as it is.
+    Isolates inside the text are balanced, or they would end the outer one or run past it. Plain ASCII is
+    returned unchanged.
     """
     if text.isascii():
         return text
@@ -56,12 +56,12 @@ def _balanced(text: str) -> str:
 
 
 def text_width(text: str, size: float = FONT_SIZE) -> float:
-    """About as many pixels as the text takes, rather too many than too few."""
+    """The estimated width in pixels, rather too large than too small."""
     return size * sum(map(_em, text))
 
 
 class MarkedName(str):
-    """A name with a mark behind it that tells it from others; when the name is shortened, the mark stays."""
+    """A name with a mark that distinguishes it from equal ones; `fitted` cuts the name and keeps the mark."""
 
     mark: str
 
@@ -72,18 +72,18 @@ class MarkedName(str):
 
 
 def fitted(text: str, room: float, size: float = FONT_SIZE) -> str:
-    """The text, or its beginning and an ellipsis where it takes more than `room` pixels."""
+    """The text, cut with an ellipsis to at most `room` pixels."""
     if isinstance(text, MarkedName) and text_width(text, size) > room:
         mark = printable(text.mark)
         return fitted(text[: -len(mark)], room - text_width(mark, size), size) + mark
     text = printable(text)
     if len(text) <= MOST_SHOWN and text_width(text, size) <= room:
         return text
-    left = room / size - _em(ELLIPSIS)
+    remaining = room / size - _em(ELLIPSIS)
     end = 0
     for character in text[: MOST_SHOWN - 1]:
-        left -= _em(character)
-        if left < 0:
+        remaining -= _em(character)
+        if remaining < 0:
             break
         end += 1
     while end > 0 and _continues(text, end):
@@ -106,5 +106,5 @@ def _em(character: str) -> float:
 
 
 def _continues(text: str, at: int) -> bool:
-    """Whether a cut here would part an accent from its letter, or an emoji from what is joined to it."""
+    """Whether a cut here would separate an accent from its letter, or split a joined emoji."""
     return unicodedata.category(text[at]) in {"Mn", "Me", "Mc", "Cf"} or text[at - 1] == _JOINER

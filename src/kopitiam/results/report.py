@@ -1,7 +1,8 @@
-"""The report: all answers of a run on one page that needs nothing else, for the screen and for paper.
+"""The report: all answers of a run on one self-contained HTML page, for the screen and for paper.
 
-The same answers give the same bytes: nothing here looks at a clock. Spreadsheets open the page too, and run
-cells, headings and words of charts as formulas: `_shown` and `_chart` keep them from it.
+The same answers give the same bytes. Spreadsheets open the page too, and would run cells, headings and texts
+of charts as formulas: `_shown` and `_chart` prevent that. Tables have exact text and at most MOST_ROWS rows.
+An answer of two keys, one of them a period, has a column for each period, as long as there are few periods.
 """
 
 import base64
@@ -36,24 +37,31 @@ MOST_ROWS = 500
 MOST_PERIODS = 12
 UNMATCHED = "not in its table"
 MISSING = "–"
+EXAMPLES = 20
+_CELL_ROOM = 560  # pixels, about; the whole text is shown on hover
+_TALLEST = 1.2  # height by width up to which a chart is legible on one printed page
+_FOLDER = Path(__file__).parent
+_TEXT = re.compile(r"(?<=>)[^<]+")  # of an SVG; a ">" in a text is written as "&gt;"
 
 
 class Cell(NamedTuple):
     text: str
-    note: str = ""  # what is said about it
+    note: str = ""
 
 
 @dataclass(frozen=True)
-class Cells:
+class ReportTable:
+    """The table of one answer on the page."""
+
     columns: list[str]
     rows: list[list[Cell]]
-    numbers: Set[int] = field(default_factory=frozenset)  # the columns that hold figures
+    numbers: Set[int] = field(default_factory=frozenset)  # places of the columns with figures
     left_out: int = 0
 
 
 @dataclass(frozen=True)
 class Pivot:
-    """Columns of the answer: a line for each of `lines`, named by `label`, a column for each `period`."""
+    """Columns of a pivot: a line for each of `lines`, named by `label`; a column for each `period`."""
 
     lines: str
     label: str
@@ -62,7 +70,7 @@ class Pivot:
 
 
 def table_columns(question: Question) -> list[AnswerColumn]:
-    """What people look at: all but the marks of matching, and the ids that a shown name stands for."""
+    """The columns to show: all except `…_is_matched`, and ids whose name is shown."""
     named = {
         question.identity(attribute)
         for attribute in question.attributes
@@ -76,7 +84,7 @@ def table_columns(question: Question) -> list[AnswerColumn]:
 
 
 def pivot_of(question: Question) -> Pivot | None:
-    """How the answer may be turned, by its keys and measures alone."""
+    """How the table may be pivoted, judging by keys and measures; None if it may not."""
     figures = [column for column in question.answer_columns if column.role == "measure"]
     if question.rank is not None or len(question.keys) != 2 or len(figures) != 1:
         return None
@@ -91,33 +99,33 @@ def pivot_of(question: Question) -> Pivot | None:
     return Pivot(others[0].name, labels[0] if labels else others[0].name, periods[0].name, figures[0].name)
 
 
-def cells(answers: Answers, question: Question) -> Cells:
-    """The first rows of the answer, turned where that reads better."""
-    read, left_out = _first(answers, question.name)
+def answer_table(answers: Answers, question: Question) -> ReportTable:
+    """The first rows of the answer, pivoted if there are few periods."""
+    rows, left_out = _first(answers, question.name)
     pivot = pivot_of(question)
     if pivot is not None and not left_out:
-        periods = sorted({row[pivot.period] for row in read}, key=lambda each: (each is not None, each))
+        periods = sorted({row[pivot.period] for row in rows}, key=lambda period: (period is not None, period))
         if 1 < len(periods) <= MOST_PERIODS:
-            return _turned(question, pivot, periods, read)
-    return plain_cells(question, read, left_out)
+            return _pivoted(question, pivot, periods, rows)
+    return plain_table(question, rows, left_out)
 
 
-def plain_cells(question: Question, rows: Sequence[dict[str, Any]], left_out: int = 0) -> Cells:
+def plain_table(question: Question, rows: Sequence[dict[str, Any]], left_out: int = 0) -> ReportTable:
     columns = table_columns(question)
     numbers = {place for place, column in enumerate(columns) if column.kind in FIGURES}
-    lines = [[_named(question, column, row) for column in columns] for row in rows]
-    return Cells([column.name for column in columns], lines, numbers, left_out)
+    lines = [[_cell(question, column, row) for column in columns] for row in rows]
+    return ReportTable([column.name for column in columns], lines, numbers, left_out)
 
 
-def _turned(
+def _pivoted(
     question: Question, pivot: Pivot, periods: Sequence[Any], rows: Sequence[dict[str, Any]]
-) -> Cells:
+) -> ReportTable:
     by_name = question.columns_by_name
     figure, label = by_name[pivot.figure], by_name[pivot.label]
     lines: dict[Any, dict[Any, Cell]] = {}
     names: dict[Any, Cell] = {}
     for row in rows:
-        names[row[pivot.lines]] = _named(question, label, row)
+        names[row[pivot.lines]] = _cell(question, label, row)
         figures = lines.setdefault(row[pivot.lines], {})
         figures[row[pivot.period]] = Cell(cell_text(figure, row[pivot.figure]))
     shared = Counter(name.text for name in names.values())
@@ -129,12 +137,12 @@ def _turned(
         for line in sorted(lines, key=lambda line: (names[line].text, str(line)))
     ]
     heads = [cell_text(by_name[pivot.period], period) for period in periods]
-    return Cells([pivot.label, *heads], shown, set(range(1, len(heads) + 1)))
+    return ReportTable([pivot.label, *heads], shown, set(range(1, len(heads) + 1)))
 
 
 def _first(answers: Answers, name: str) -> tuple[list[dict[str, Any]], int]:
-    read = list(islice(_rows(answers, name), MOST_ROWS))
-    return read, answers.rows(name) - len(read)
+    rows = list(islice(_rows(answers, name), MOST_ROWS))
+    return rows, answers.rows(name) - len(rows)
 
 
 def _rows(answers: Answers, name: str) -> Iterator[dict[str, Any]]:
@@ -142,8 +150,8 @@ def _rows(answers: Answers, name: str) -> Iterator[dict[str, Any]]:
         yield from batch.slice(0, MOST_ROWS).to_pylist()
 
 
-def _named(question: Question, column: AnswerColumn, row: dict[str, Any]) -> Cell:
-    """A name that its table lacks is said to be so."""
+def _cell(question: Question, column: AnswerColumn, row: dict[str, Any]) -> Cell:
+    """The cell of a row; a name that is missing from its table has a note."""
     text = cell_text(column, row[column.name])
     if column.attribute is None or LAYOUT[column.attribute.table].label != column.attribute.name:
         return Cell(text)
@@ -151,34 +159,27 @@ def _named(question: Question, column: AnswerColumn, row: dict[str, Any]) -> Cel
     return Cell(text, UNMATCHED if row[matched] is False else "")
 
 
-EXAMPLES = 20
-_CELL_ROOM = 560  # pixels, about; the whole text shows when one points at it
-_TALLEST = 1.2  # times as high as wide: what still can be read when a page of paper holds it all
-_FOLDER = Path(__file__).parent
-_TEXT = re.compile(r"(?<=>)[^<]+")  # of a picture; a ">" in a text is written as "&gt;"
-
-
 @dataclass(frozen=True)
 class Section:
-    """One answer: what was asked, its picture, its rows."""
+    """One answer on the page: description, chart and table."""
 
     question: Question
     about: str
     chart: Markup | None
     note: str  # why there is no chart
     is_tall: bool
-    figures: list[tuple[str, str]]  # that stand for a long answer
-    table: Cells
+    figures: list[tuple[str, str]]  # sum, median and others of a list of rows
+    table: ReportTable
     rows: int
 
     @property
     def number(self) -> str:
-        """`Q2.1` for questions of the catalog."""
+        """`Q2.1` for questions of the catalog, else empty."""
         return f"Q{self.question.name.replace('_', '.')}" if self.question.is_builtin else ""
 
     @property
     def is_shape(self) -> bool:
-        """Whether the table has the largest rows only."""
+        """Whether the table has only the largest rows, below figures of all rows."""
         return bool(self.figures)
 
 
@@ -189,7 +190,7 @@ def report(
     rejected: Sequence[Rejected] = (),
     renderer: Renderer | None = None,
 ) -> str:
-    """`rejected` are examples; `label` is the name that the run was given.
+    """The page as HTML, with `rejected` as examples and the label of the run.
 
     Without a `renderer` one is started for this report alone.
     """
@@ -209,7 +210,7 @@ def report(
 
 
 def content_policy() -> str:
-    """Nothing is loaded and nothing runs; only the page's own style sheet counts."""
+    """The Content-Security-Policy of the page: its own style sheet, nothing else."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -229,24 +230,24 @@ def _sections(answers: Answers, summary: RunSummary, renderer: Renderer) -> Iter
             note if isinstance(drawing, Drawing) else drawing.reason,
             is_tall,
             figures_of(axis, spread) if spread and axis else [],
-            plain_cells(question, spread.largest_rows) if spread else cells(answers, question),
+            plain_table(question, spread.largest_rows) if spread else answer_table(answers, question),
             answers.rows(question.name),
         )
 
 
 def _chart(drawing: Drawing, renderer: Renderer) -> tuple[Markup | None, str, bool]:
-    """A report without a chart is better than no report."""
+    """The chart, why there is none, and whether it is tall. A failed chart does not fail the report."""
     size = drawing.specification
     is_tall = size["height"] > _TALLEST * size["width"]
     try:
-        picture = _TEXT.sub(lambda text: without_formula(text[0]), renderer.svg(drawing))
-        return Markup(picture), "", is_tall  # noqa: S704 - rebuilt from a closed list
+        svg = _TEXT.sub(lambda text: without_formula(text[0]), renderer.svg(drawing))
+        return Markup(svg), "", is_tall  # noqa: S704 - rebuilt from a closed list
     except RenderingError as error:
         return None, f"There is no chart: {error}.", False
 
 
 def _shown(value: object) -> object:
-    """What the template writes for a value. Markup is the page's own; other texts come from clients."""
+    """A value as the template writes it: texts of clients never start a formula."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else without_formula(value)
 
 
@@ -264,16 +265,16 @@ def _template() -> Template:
         "count": "{:,}".format,
         "whole": printable,
         "fitted": lambda text: fitted(text, _CELL_ROOM),
-        "figure": escape,  # made here from a number: a spreadsheet may take it for one
+        "figure": escape,  # made from a number, which a spreadsheet may read as such
     }
     return environment.get_template("report.html.jinja")
 
 
 @cache
 def _style() -> str:
-    """With the colours of the charts, by day and by night; paper is always day."""
+    """The style sheet with the colours of charts in both themes; paper is light."""
     sheet = (_FOLDER / "report.css").read_text(encoding="utf-8")
     rules = class_rules(".chart").replace("\n", " ")
-    for mark, text in (("day", variables("light")), ("night", variables("dark")), ("classes", rules)):
-        sheet = sheet.replace(f"/* {mark} */", text)
+    for marker, text in (("day", variables("light")), ("night", variables("dark")), ("classes", rules)):
+        sheet = sheet.replace(f"/* {marker} */", text)
     return sheet

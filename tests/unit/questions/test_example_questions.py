@@ -1,4 +1,4 @@
-"""The twelve questions of examples/questions.toml: sound, drawable, and answered as row by row."""
+"""The twelve questions of examples/questions.toml: valid, drawable, and answered exactly."""
 
 import csv
 from pathlib import Path
@@ -42,14 +42,14 @@ def test_there_are_twelve_with_titles_and_charts() -> None:
     assert len({question.title for question in QUESTIONS.questions}) == 12
 
 
-def test_they_need_six_tables_and_every_way_to_count() -> None:
+def test_they_use_six_tables_and_three_aggregations() -> None:
     assert set(QUESTIONS.tables) == set(LAYOUT) - {"vouchers"}
-    used = {each.aggregation for question in QUESTIONS.questions for each in question.aggregates}
+    used = {a.aggregation for question in QUESTIONS.questions for a in question.aggregates}
     assert used == {"sum", "count", "count_distinct"}
 
 
 @pytest.mark.parametrize("question", QUESTIONS.questions, ids=lambda question: question.name)
-def test_both_checks_answer_it_alike(
+def test_duckdb_and_the_oracle_give_the_same_answer(
     question: Question, tables: Tables, by_duckdb: dict[str, list[tuple[str, ...]]]
 ) -> None:
     rows = expected_rows(question, tables, QUESTIONS.parameters)

@@ -1,4 +1,4 @@
-"""Definitions: the catalog, what follows from a definition, and flaws told by file, line and key."""
+"""Definitions: the catalog, what follows from a definition, and errors with file, line and key."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_the_four_questions_are_the_catalog() -> None:
     }
 
 
-def test_the_four_read_no_more_than_they_need() -> None:
+def test_the_catalog_reads_only_the_columns_that_it_needs() -> None:
     tables = QuestionSet.of_catalog().tables
     assert {name: [column.name for column in table.columns] for name, table in tables.items()} == {
         "stores": ["store_id", "store_name"],
@@ -70,38 +70,38 @@ def test_an_answer_has_keys_attributes_rank_measures_and_matches() -> None:
 @pytest.mark.parametrize(
     ("line", "number", "reason"),
     [
-        ('name    = "Sales"', 3, "name: 'Sales': want a small letter"),
-        ('name    = "1"', 3, "name: '1': want a small letter"),
-        ('name    = "x; drop table runs"', 3, "want a small letter"),
+        ('name    = "Sales"', 3, "name: 'Sales': want a lowercase letter"),
+        ('name    = "1"', 3, "name: '1': want a lowercase letter"),
+        ('name    = "x; drop table runs"', 3, "want a lowercase letter"),
         ('title   = ""', 4, "title: want one line"),
         ('from    = "users"', 5, "from: 'users': want transactions or transaction_items"),
-        ('where   = ["@month"]', 6, "'@month' is no filter; there are @year, @hour, @amount"),
+        ('where   = ["@month"]', 6, "'@month' is not a filter; want one of @year, @hour, @amount"),
         ('where   = ["final_amount"]', 6, "is money; want a condition"),
         ('where   = ["final_amount > 1.5e3"]', 6, "is a float"),
         ('by      = { hour = "hours(created_at)", store_id = "store_id" }', 7, "there is no function hours"),
         (
             'by      = { rank = "hour(created_at)", store_id = "store_id" }',
             7,
-            "rank is the name of something else",
+            "rank is a reserved name",
         ),
-        ('by      = { hour = "hour(created_at)" }', 10, "'store_name' is no key.*make store_id a key"),
-        ('measure = { revenue = "sum(final_amount) / 2", purchases = "count(*)" }', 8, "no division"),
+        ('by      = { hour = "hour(created_at)" }', 10, "'store_name' is not a key.*make store_id a key"),
+        ('measure = { revenue = "sum(final_amount) / 2", purchases = "count(*)" }', 8, "division is not"),
         (
             'measure = { hour = "sum(final_amount)", revenue = "count(*)", purchases = "count(*)" }',
             10,
-            "hour stands for two things",
+            "two columns are named hour",
         ),
         ('rank    = { by = "profit", within = ["hour"], top = 3 }', 9, "by = 'profit': want one of revenue"),
         ('rank    = { by = "revenue", within = ["day"], top = 3 }', 9, "within: want some of hour, store_id"),
         ('rank    = { by = "revenue", within = ["hour"], top = 0 }', 9, "top = 0: want 1 to 100,000"),
-        ('columns = ["hour", "hour"]', 10, "'hour' stands there twice"),
-        ('columns = ["hour", "category"]', 10, "'category' is no key, no measure and no attribute of a key"),
-        ('order   = ["month"]', 11, "'month' is none of hour"),
+        ('columns = ["hour", "hour"]', 10, "'hour' is listed twice"),
+        ('columns = ["hour", "category"]', 10, "'category' is not a key, a measure or an attribute of a key"),
+        ('order   = ["month"]', 11, "'month' is not a column of the answer; want some of hour"),
         ('chart   = { mark = "pie", x = "hour", y = "revenue" }', 12, "mark = 'pie': want one of bar"),
-        ('colour  = "red"', 2, "colour: is not known; want some of name"),
+        ('colour  = "red"', 2, "colour: is not a known key; want some of name"),
     ],
 )
-def test_a_flaw_is_told_with_its_file_line_and_key(line: str, number: int, reason: str) -> None:
+def test_an_error_names_file_line_and_key(line: str, number: int, reason: str) -> None:
     key = line.partition("=")[0].strip()
     lines = [line if old.partition("=")[0].strip() == key else old for old in SALES_BY_HOUR.splitlines()]
     if line not in lines:
@@ -113,7 +113,7 @@ def test_a_flaw_is_told_with_its_file_line_and_key(line: str, number: int, reaso
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_key_is_told_where_its_question_begins() -> None:
+def test_a_missing_key_is_reported_at_the_header_of_its_question() -> None:
     text = "\n".join(line for line in SALES_BY_HOUR.splitlines() if not line.startswith("measure"))
     with pytest.raises(
         QuestionError, match=r"mine\.toml, line 2: question sales_by_hour, measure: is missing"
@@ -130,12 +130,12 @@ def test_a_missing_key_is_told_where_its_question_begins() -> None:
         (SALES_BY_HOUR * 2, "two questions are named sales_by_hour"),
     ],
 )
-def test_a_file_that_defines_no_sound_set_of_questions_is_refused(text: str, reason: str) -> None:
+def test_a_file_without_a_valid_set_of_questions_is_refused(text: str, reason: str) -> None:
     with pytest.raises(QuestionError, match=reason):
         read_toml(text, "mine.toml")
 
 
-def test_definitions_from_json_are_told_by_their_position() -> None:
+def test_errors_in_json_name_the_position_of_the_definition() -> None:
     with pytest.raises(QuestionError, match="definition 2: question b, columns: is missing"):
         read_json(
             [
@@ -145,7 +145,7 @@ def test_definitions_from_json_are_told_by_their_position() -> None:
         )
 
 
-def test_a_column_that_two_tables_have_wants_its_table() -> None:
+def test_a_column_of_two_tables_must_name_its_table() -> None:
     definition = {
         "name": "ways_to_pay",
         "title": "Ways to pay",

@@ -1,4 +1,4 @@
-"""Questions in sentences, and expressions as the text that is read as the same expression again."""
+"""Questions explained in sentences, and expressions written as text."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ OWN: dict[str, Any] = {
 }
 
 
-def test_every_step_is_told() -> None:
+def test_every_step_is_explained() -> None:
     [question] = read_json([OWN])
     assert explain(question) == [
         "Reads store_id, store_name and city of stores; user_id and registered_at of users (about 9.2 bytes "
@@ -46,8 +46,8 @@ def test_every_step_is_told() -> None:
         "adding; count(final_amount), merged by adding; divided and rounded at the very end.",
         "Measures net = sum(original_amount) - (2 * sum(discount_applied)) from sum(original_amount), merged "
         "by adding; sum(discount_applied), merged by adding.",
-        "Ranks within each city by revenue, the smallest first, and keeps the first 3. Of equals, the lowest "
-        "store_id and quarter comes first.",
+        "Ranks within each city by revenue, the smallest first, and keeps the first 3. Ties go to the lowest "
+        "store_id and quarter.",
         "Shows city, store_name and revenue in results_mine.csv, sorted by city, then store_id, then quarter."
         " JSON, Parquet and xlsx also have rank, store_id, quarter, first, customers, average, net and "
         "store_is_matched.",
@@ -95,7 +95,7 @@ def test_every_column_of_a_large_table_has_a_cost() -> None:
         ("-sum(final_amount)", True),
     ],
 )
-def test_an_expression_is_read_from_its_text_again(text: str, is_measure: bool) -> None:
+def test_the_text_of_an_expression_parses_to_the_same_expression(text: str, is_measure: bool) -> None:
     scope = Scope("transactions", may_use_attributes=not is_measure, is_measure=is_measure)
     expression = parse(text, scope)
     assert parse(text_of(expression), scope) == expression

@@ -1,4 +1,4 @@
-"""Whatever is written as a definition is read, or refused at once in one line of bounded length."""
+"""Any text is read as a definition, or refused quickly in one line of bounded length."""
 
 import json
 import os
@@ -48,7 +48,7 @@ thoroughly = settings(
 
 
 def refusal(do: Any) -> str | None:
-    """The words of the refusal, None if there is none; anything but a QuestionError is a failure."""
+    """The text of the refusal, None if there is none; other exceptions than QuestionError fail the test."""
     began = time.process_time()
     try:
         do()
@@ -65,7 +65,7 @@ def refusal(do: Any) -> str | None:
 @pytest.mark.parametrize("scope", SCOPES)
 @thoroughly
 @given(text=texts)
-def test_any_text_is_an_expression_or_refused(scope: Scope, text: str) -> None:
+def test_any_text_is_parsed_or_refused(scope: Scope, text: str) -> None:
     refusal(lambda: parse(text, scope))
 
 
@@ -91,13 +91,13 @@ NARROW = st.lists(
 @pytest.mark.parametrize("scope", SCOPES)
 @thoroughly
 @given(text=NARROW)
-def test_any_words_of_the_language_are_an_expression_or_refused(scope: Scope, text: str) -> None:
+def test_any_sequence_of_supported_words_is_parsed_or_refused(scope: Scope, text: str) -> None:
     refusal(lambda: parse(text, scope))
 
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("text", NESTED)
-def test_nothing_can_be_repeated_until_it_hurts(scope: Scope, text: str) -> None:
+def test_repeated_and_nested_forms_are_parsed_or_refused_quickly(scope: Scope, text: str) -> None:
     for closing in ("", ")", " end", " then 1 end", "]"):
         times = MOST_CHARACTERS // (len(text) + len(closing)) - 10
         for count in (19, 21, 60, times):
@@ -105,7 +105,7 @@ def test_nothing_can_be_repeated_until_it_hurts(scope: Scope, text: str) -> None
             refusal(lambda written=written: parse(written[:MOST_CHARACTERS], scope))
 
 
-def test_a_between_in_a_between_does_not_grow_without_bound() -> None:
+def test_nested_betweens_are_bounded() -> None:
     text = "final_amount"
     for _ in range(18):
         text = f"case when {text} between 1 and 2 then 1 end"
@@ -114,7 +114,7 @@ def test_a_between_in_a_between_does_not_grow_without_bound() -> None:
     assert "is too long" in words
 
 
-def test_what_is_read_is_read_alike_deep_down_a_stack() -> None:
+def test_parsing_does_not_depend_on_the_depth_of_the_stack() -> None:
     text = "(" * 20 + "final_amount" + ")" * 20 + " > 1"
 
     def deeply(levels: int) -> Any:
@@ -131,7 +131,7 @@ longest = [
 
 
 @pytest.mark.parametrize("text", longest)
-def test_the_longest_expressions_can_be_hashed_and_compiled_deep_down_a_stack(text: str) -> None:
+def test_the_longest_expressions_can_be_hashed_and_compiled_to_sql_on_a_deep_stack(text: str) -> None:
     expression = parse(text, SCOPES[1])
 
     def deeply(levels: int) -> Any:
@@ -167,13 +167,15 @@ SOUND: dict[str, Any] = {
 
 def ask(definition: Any) -> None:
     questions = read_json([definition])
-    asked = QuestionSet.select(Parameters(), questions)
-    asked.require_answerable()
+    question_set = QuestionSet.select(Parameters(), questions)
+    question_set.require_answerable()
     assert explain(questions[0])
-    assert QuestionSet.from_dict(json.loads(json.dumps(asked.to_dict(), sort_keys=True))) == asked
+    assert (
+        QuestionSet.from_dict(json.loads(json.dumps(question_set.to_dict(), sort_keys=True))) == question_set
+    )
 
 
-def test_the_sound_definition_is_sound() -> None:
+def test_the_definition_that_the_tests_change_is_valid() -> None:
     ask(SOUND)
 
 

@@ -1,4 +1,4 @@
-"""How many groups keys can make, and which questions are refused for it."""
+"""The estimated number of groups, and the questions that are refused for it."""
 
 from typing import Any
 
@@ -74,9 +74,9 @@ def test_conditions_on_the_time_bound_the_days(where: list[str], days: int) -> N
     assert count_groups(question(where, "date(created_at)"), Parameters()) == days
 
 
-def test_values_that_are_counted_once_are_kept_and_count() -> None:
-    asked = question(["@year"], "store_id", measure="count(distinct date(created_at))")
-    assert count_groups(asked, Parameters()) == DAYS
+def test_arguments_of_count_distinct_multiply_groups() -> None:
+    counted = question(["@year"], "store_id", measure="count(distinct date(created_at))")
+    assert count_groups(counted, Parameters()) == DAYS
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_values_that_are_counted_once_are_kept_and_count() -> None:
 def test_too_many_groups_are_refused_with_the_bound_and_how_to_raise_it(
     where: list[str], keys: list[str]
 ) -> None:
-    asked = QuestionSet.select(Parameters(), [question(where, *keys)])
+    selected = QuestionSet.select(Parameters(), [question(where, *keys)])
     with pytest.raises(QuestionError) as refused:
-        asked.require_answerable()
+        selected.require_answerable()
     words = str(refused.value)
     assert words.startswith("question mine, by: the keys can make ")
     assert f"at most {MAX_GROUPS:,} are kept" in words
     assert "raise the setting questions.max_groups" in words
     assert ('add "@year" to where' in words) == (not where)
-    asked.require_answerable(10**12)
+    selected.require_answerable(10**12)
 
 
-def test_a_file_is_told_with_its_line() -> None:
+def test_too_many_groups_in_a_file_are_reported_with_the_line() -> None:
     text = """[[question]]
 name = "mine"
 title = "Mine"
@@ -113,12 +113,12 @@ measure = { purchases = "count(*)" }
 columns = ["purchases"]
 """
     with pytest.raises(QuestionError, match=r"^mine.toml, line 5: question mine, by: the keys can make"):
-        read_toml(text, "mine.toml", check=lambda asked: require_few_groups(asked, Parameters()))
+        read_toml(text, "mine.toml", check=lambda checked: require_few_groups(checked, Parameters()))
 
 
-def test_the_four_make_few_groups() -> None:
-    for asked in builtin().values():
-        assert count_groups(asked, Parameters()) <= 24
+def test_the_catalog_makes_few_groups() -> None:
+    for builtin_question in builtin().values():
+        assert count_groups(builtin_question, Parameters()) <= 24
     QuestionSet.of_catalog(Parameters(1, 9998)).require_answerable()
 
 

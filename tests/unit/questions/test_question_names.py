@@ -1,6 +1,6 @@
-"""Nothing in the program knows a question by name but its definition.
+"""Only definitions contain names of questions: code, pages and styles do not.
 
-Texts of the code are looked through, not comments. Layers that measure or check from outside may name them.
+Text constants of the code are searched, not comments.
 """
 
 import ast
@@ -12,14 +12,14 @@ import kopitiam
 from kopitiam.questions.question_set import QuestionSet
 
 PACKAGE = Path(kopitiam.__file__).parent
-MAY_KNOW = ("questions", "chaos")  # the definitions; and what checks answers from outside
+MAY_KNOW = ("questions",)
 CATALOG = QuestionSet.of_catalog()
 NAMED_FILTERS = {"filter_year", "filter_hour", "filter_amount"}
 GENERAL = {"server_results", *(f"check_{table}" for table in CATALOG.tables), *NAMED_FILTERS}
 
 
 def names_of_questions() -> set[str]:
-    """Names that stand for a question wherever they stand; a lone digit does so only as a key."""
+    """Names that identify a question anywhere; a single digit does so only as a key."""
     names = {name for name in CATALOG.by_name if not name.isdigit()}
     names |= set(CATALOG.stages.roles) - GENERAL
     for question in CATALOG.questions:
@@ -68,26 +68,25 @@ def texts(tree: ast.AST) -> Iterator[tuple[ast.Constant, bool]]:
 
 
 def test_no_module_names_a_question() -> None:
-    found = []
+    names_found = []
     for path in modules(".py"):
         for constant, is_key in texts(ast.parse(path.read_text(encoding="utf-8"))):
             if PATTERN.search(constant.value) or (is_key and constant.value in DIGITS):
-                found.append(f"{path.relative_to(PACKAGE)}:{constant.lineno} {constant.value!r}")
-    assert found == []
+                names_found.append(f"{path.relative_to(PACKAGE)}:{constant.lineno} {constant.value!r}")
+    assert names_found == []
 
 
 def test_no_page_names_a_question() -> None:
-    found = []
+    names_found = []
     for suffix in (".js", ".html", ".jinja", ".css", ".json"):
         for path in modules(suffix):
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
                 if match := PATTERN.search(line):
-                    found.append(f"{path.relative_to(PACKAGE)}:{number} {match[0]}")
-    assert found == []
+                    names_found.append(f"{path.relative_to(PACKAGE)}:{number} {match[0]}")
+    assert names_found == []
 
 
-def test_the_search_finds_what_it_looks_for() -> None:
-    """Or it would pass for ever."""
+def test_the_search_finds_names_of_questions() -> None:
     code = 'x = {"3": 1}; y = a["2_1"]; z = b == "4"; help = "Least, of Q1"; v = f"{n}/results_query_3.csv"'
     hits = [
         c.value

@@ -33,7 +33,7 @@ def select(*questions: Any, names: list[str] | None = None) -> QuestionSet:
     return QuestionSet.select(Parameters(), questions, names)
 
 
-def test_own_questions_are_asked_unless_names_say_otherwise() -> None:
+def test_own_questions_are_selected_unless_names_are_given() -> None:
     assert list(select().by_name) == list(builtin())
     assert list(select(own()).by_name) == ["mine"]
     assert list(select(own(), names=["3", "mine", "3"]).by_name) == ["3", "mine"]
@@ -48,32 +48,32 @@ def test_own_questions_are_asked_unless_names_say_otherwise() -> None:
         (["x" * 5000], "there is no question 'xxx"),
     ],
 )
-def test_a_name_that_stands_for_nothing_is_refused(names: list[str], reason: str) -> None:
+def test_an_unknown_name_is_refused(names: list[str], reason: str) -> None:
     with pytest.raises(QuestionError) as refused:
         select(own(), names=names)
     assert reason in str(refused.value)
     assert len(str(refused.value)) <= 400
 
 
-def test_a_set_comes_back_from_json_with_the_order_of_its_keys() -> None:
-    asked = select(own(), names=["mine", "1"])
-    for told in (json.dumps(asked.to_dict()), json.dumps(asked.to_dict(), sort_keys=True)):
-        again = QuestionSet.from_dict(json.loads(told))
-        assert again == asked
-        assert [key.name for key in again.by_name["mine"].keys] == ["store_id", "hour"]
-        assert [measure.name for measure in again.by_name["mine"].measures] == ["revenue", "purchases"]
+def test_json_keeps_the_order_of_keys_and_measures() -> None:
+    selected = select(own(), names=["mine", "1"])
+    for text in (json.dumps(selected.to_dict()), json.dumps(selected.to_dict(), sort_keys=True)):
+        restored = QuestionSet.from_dict(json.loads(text))
+        assert restored == selected
+        assert [key.name for key in restored.by_name["mine"].keys] == ["store_id", "hour"]
+        assert [measure.name for measure in restored.by_name["mine"].measures] == ["revenue", "purchases"]
 
 
-def test_the_catalog_alone_is_requested_by_its_parameters() -> None:
+def test_a_request_for_the_catalog_has_parameters_only() -> None:
     assert QuestionSet.of_catalog().to_request() == Parameters().to_dict()
 
 
-def test_a_set_comes_back_from_a_request() -> None:
-    for asked in (QuestionSet.of_catalog(), select(own(), names=["3", "mine"])):
-        assert QuestionSet.from_dict(asked.to_request()) == asked
+def test_a_set_is_restored_from_its_request() -> None:
+    for selected in (QuestionSet.of_catalog(), select(own(), names=["3", "mine"])):
+        assert QuestionSet.from_dict(selected.to_request()) == selected
 
 
-def test_a_run_keeps_the_definitions_of_the_catalog_that_it_was_opened_with(monkeypatch) -> None:
+def test_a_stored_run_keeps_the_catalog_that_it_was_opened_with(monkeypatch) -> None:
     kept = QuestionSet.of_catalog().to_dict()
     changed = {name: replace(question, title="Changed") for name, question in builtin().items()}
     monkeypatch.setattr("kopitiam.questions.question_set.builtin", lambda: changed)
@@ -89,7 +89,7 @@ def test_a_run_of_another_version_fails_with_the_reason() -> None:
         "definitions": [{**OWN, "name": "tomorrow", "pivot": 1}],
     }
     with pytest.raises(
-        RunFailed, match=r"this version cannot read the questions that the run asks: .*pivot: is not known"
+        RunFailed, match=r"this version cannot read the questions of the run: .*pivot: is not a known key"
     ):
         QuestionSet.of_run(kept)
 
@@ -107,15 +107,15 @@ def test_a_run_of_another_version_fails_with_the_reason() -> None:
         {"aggregate": "server_results"},
     ],
 )
-def test_a_stage_has_a_name_of_its_own(stages: dict[str, Any]) -> None:
+def test_two_stages_with_one_name_are_refused(stages: dict[str, Any]) -> None:
     with pytest.raises(QuestionError, match=r"question mine, stages: .* is the name of another stage"):
         select(own(stages=stages), names=["3", "mine"])
 
 
 @pytest.mark.parametrize("stage", ["filter_year", "filter_mine", "check_stores", "check_x"])
-def test_a_stage_is_not_named_like_a_filter_or_a_check(stage: str) -> None:
+def test_reserved_prefixes_of_stages_are_refused(stage: str) -> None:
     for stages in ({"aggregate": stage}, {"rank": stage}, {"join": [stage]}):
-        with pytest.raises(QuestionError, match=f"stages: {stage} reads like a filter or a check"):
+        with pytest.raises(QuestionError, match=f"stages: {stage}: filter_ and check_ are reserved prefixes"):
             own(stages=stages)
 
 
@@ -128,14 +128,14 @@ def test_questions_may_share_the_stages_behind_the_barrier() -> None:
 
 
 @pytest.mark.parametrize("name", ["year", "hour", "amount"])
-def test_a_question_is_not_named_like_a_filter(name: str) -> None:
+def test_a_question_with_the_name_of_a_filter_is_refused(name: str) -> None:
     with pytest.raises(QuestionError, match=f"name: {name} is the name of a filter; choose another"):
         own(name=name)
 
 
 @pytest.mark.parametrize("name", ["summary", "rejected", "query_1", "results"])
-def test_a_question_is_not_named_like_another_file(name: str) -> None:
-    with pytest.raises(QuestionError, match=f"name: {name} is the name of another file"):
+def test_a_question_with_the_name_of_another_result_file_is_refused(name: str) -> None:
+    with pytest.raises(QuestionError, match=f"name: {name} is the name of another result file"):
         own(name=name)
 
 
@@ -148,8 +148,8 @@ def test_a_question_is_not_named_like_another_file(name: str) -> None:
         {"by": {"store": "store_id", "store_id": "user_id"}, "columns": ["store_name", "birthdate"]},
     ],
 )
-def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
-    with pytest.raises(QuestionError, match="stands for two things; rename the key or the measure"):
+def test_two_columns_with_one_name_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(QuestionError, match=r"two columns are named \w+; rename the key or the measure"):
         own(**changes)
 
 
@@ -163,9 +163,9 @@ def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
         ({"rank": {"by": "revenue", "top": 10**9}}, 'want 1 to 100,000, or "@top"'),
         (
             {"columns": ["transaction_items.quantity"]},
-            "both facts, which are not joined; keep both in a data",
+            "both facts, which cannot be joined; keep both in a data",
         ),
-        ({"columns": ["store_nam"]}, "no attribute of a key; did you mean store_name"),
+        ({"columns": ["store_nam"]}, "an attribute of a key; did you mean store_name"),
         ({"by": {"all": "1"}}, "by.all: names no column, so it is the same for every row"),
         ({"where": ["1 = 1"]}, "where: names no column"),
         ({"measure": {"two": "1 + 1"}}, "measure.two: a measure is made of sum"),
@@ -176,7 +176,7 @@ def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
         ({"where": ["final_amount in ()"]}, "IN has 0 values"),
         ({"where": ["created_at > '2024-W05-1'"]}, "is not a time like"),
         ({"where": ["date(created_at) > '2024-W05-1'"]}, "is not a date like"),
-        ({"by": {"month": "month(date(created_at))"}}, "date: functions of time are not nested"),
+        ({"by": {"month": "month(date(created_at))"}}, "date: functions of time cannot be nested"),
         ({"where": ["transaction_id = '\x00'"]}, "must not have the character NUL"),
         (
             {"by": {"large": "final_amount * 10"}},
@@ -189,7 +189,7 @@ def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
         ),
         (
             {"by": None, "measure": None, "columns": ["transactions.store_id"]},
-            "'transactions.store_id' is no key, no measure and no attribute of a key; want store_id",
+            "'transactions.store_id' is not a key, a measure or an attribute of a key; want store_id",
         ),
         (
             {"chart": {"mark": "histogram", "x": "count", "y": "revenue"}},
@@ -197,16 +197,16 @@ def test_a_column_has_a_name_of_its_own(changes: dict[str, Any]) -> None:
         ),
         ({"title": "\ud800"}, "title: want texts"),
         ({"columns": None}, r'columns: is missing; want columns = \["…"\]'),
-        ({"wher": ["@year"]}, "wher: is not known; want some of .*did you mean where"),
-        ({"where": ["@yaer"]}, "'@yaer' is no filter; there are @year, @hour, @amount; did you mean @year"),
+        ({"wher": ["@year"]}, "wher: is not a known key; want some of .*did you mean where"),
+        ({"where": ["@yaer"]}, "'@yaer' is not a filter; want one of @year, .*; did you mean @year"),
     ],
 )
-def test_a_definition_without_a_sound_answer_is_refused(changes: dict[str, Any], reason: str) -> None:
+def test_invalid_definitions_are_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(QuestionError, match=reason):
         own(**changes)
 
 
-def test_a_definition_has_a_bounded_length() -> None:
+def test_the_length_of_definitions_is_bounded() -> None:
     with pytest.raises(QuestionError, match=r"the definition has 1\d,\d{3} characters; at most 10,000"):
         own(where=[f"final_amount in ({', '.join(map(str, range(300)))}, {n})" for n in range(10)])
     long = [f"final_amount in ({', '.join(map(str, range(300)))}, {n})" for n in range(6)]
@@ -238,13 +238,15 @@ KEPT: list[dict[str, Any]] = json.loads(
 
 
 @pytest.mark.parametrize("entry", KEPT, ids=lambda entry: entry["form"])
-def test_a_run_of_an_earlier_version_asks_what_it_asked_then(entry: dict[str, Any]) -> None:
-    asked = QuestionSet.of_run(entry["kept"])
-    tables = {name: [column.name for column in table.columns] for name, table in asked.tables.items()}
+def test_a_run_of_an_earlier_version_keeps_its_partials_stages_tables_and_answers(
+    entry: dict[str, Any],
+) -> None:
+    stored = QuestionSet.of_run(entry["kept"])
+    tables = {name: [column.name for column in table.columns] for name, table in stored.tables.items()}
     answers = {
-        q.name: [q.file_name("csv"), *(column.name for column in q.answer_columns)] for q in asked.questions
+        q.name: [q.file_name("csv"), *(column.name for column in q.answer_columns)] for q in stored.questions
     }
-    assert [partial.name for partial in asked.partials] == entry["partials"]
-    assert list(asked.stages.roles) == entry["stages"]
+    assert [partial.name for partial in stored.partials] == entry["partials"]
+    assert list(stored.stages.roles) == entry["stages"]
     assert tables == entry["tables"]
     assert answers == entry["answers"]

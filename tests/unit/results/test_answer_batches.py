@@ -1,4 +1,4 @@
-"""Batches of an answer: bounded in rows and bytes, and the same however the rows are kept."""
+"""Batches of an answer: bounded in rows and bytes, the same for a table and for files."""
 
 import random
 from pathlib import Path
@@ -30,7 +30,7 @@ def written(folder: Path, table: pa.Table, cuts: list[int], group: int) -> Compu
     return ComputedAnswer(files=tuple(files))
 
 
-def test_the_same_rows_make_the_same_batches_however_they_are_kept(tmp_path, monkeypatch):
+def test_a_table_and_files_with_the_same_rows_give_the_same_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(answers_module, "BATCH_ROWS", 256)
     monkeypatch.setattr(answers_module, "BATCH_BYTES", 32 << 10)
     table = table_of(3_000)
@@ -76,7 +76,7 @@ def test_no_rows_make_no_batches(tmp_path):
     assert list(written(tmp_path, empty, [], 10).batches()) == []
 
 
-def test_some_columns_are_read_alone(tmp_path):
+def test_selected_columns_are_read(tmp_path):
     table = table_of(100)
     for answer in (ComputedAnswer(table), written(tmp_path, table, [50], 10)):
         assert pa.Table.from_batches(answer.batches(["number"])) == table.select(["number"])

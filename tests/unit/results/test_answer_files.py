@@ -67,7 +67,7 @@ def table(schema, rows):
 
 @pytest.fixture
 def sales(tmp_path):
-    """Q1 as Spark leaves it: sorted files, one of them without rows."""
+    """Q1 as Spark writes it: sorted files, one of them without rows."""
     parts = ([("a", 750_000), ("b", 765_000)], [], [('c,"d"', 1_000_750), ("e", 10**18 - 1), ("f", 900_000)])
     paths = []
     for number, rows in enumerate(parts):
@@ -182,7 +182,7 @@ def test_customers_are_ordered_by_store_name_then_birthdate_with_the_unknown_fir
 
 
 @pytest.mark.parametrize("name", builtin())
-def test_some_columns_of_an_answer_are_read_alone(answers, name):
+def test_selected_columns_of_an_answer_are_read(answers, name):
     some = answers.schema(name).names[::-2]
     read = [row for batch in answers.batches(name, some) for row in batch.to_pylist()]
     assert [tuple(row.values()) for row in read] == rows(answers, name, *some)
@@ -216,7 +216,7 @@ def test_every_answer_has_the_columns_of_its_reference_file(answers, name):
 
 
 @pytest.mark.parametrize("batch_rows", [1, 65_536])
-def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, monkeypatch, batch_rows):
+def test_all_forms_have_the_same_answers(out, answers, summary, monkeypatch, batch_rows):
     monkeypatch.setattr(answers_module, "BATCH_ROWS", batch_rows)
     write_answers(out, answers, summary)
     assert names(out) == FILES | {"summary.json"}
@@ -239,7 +239,7 @@ def test_the_files_hold_the_same_answers_in_every_form(out, answers, summary, mo
         assert len(lines) == len(wanted)
 
 
-def test_the_reference_csv_is_written_to_the_letter(out, answers, summary):
+def test_the_csv_has_exactly_the_documented_bytes(out, answers, summary):
     write_answers(out, answers, summary)
     assert (out / "results_query_1.csv").read_bytes() == (
         b'transaction_id,final_amount\na,75.0\nb,76.5\n"c,""d""",100.075\ne,99999999999999.9999\nf,90.0\n'
@@ -275,7 +275,7 @@ def test_the_summary_accounts_for_all_rows(out, answers, summary):
     }
 
 
-def test_the_same_answers_are_the_same_bytes_in_every_form(out, answers, summary):
+def test_the_same_answers_give_the_same_bytes_in_every_form(out, answers, summary):
     files = []
     for seconds in (1.0, 99.0):
         write_answers(out, answers, replace(summary, seconds=seconds))
@@ -284,7 +284,7 @@ def test_the_same_answers_are_the_same_bytes_in_every_form(out, answers, summary
 
 
 @pytest.mark.parametrize("kind", ["answers", "nothing"])
-def test_the_coverage_of_an_answer_as_json_can_be_told_anew(out, kind, summary, request):
+def test_the_coverage_of_a_json_answer_can_be_replaced(out, kind, summary, request):
     write_answers(out, request.getfixturevalue(kind), replace(summary, coverage=Coverage(5, 7, None)))
     with (out / "results_query_3.json").open("rb") as file:
         before = json.loads(file.read())
@@ -296,7 +296,7 @@ def test_the_coverage_of_an_answer_as_json_can_be_told_anew(out, kind, summary, 
     assert after == before | {"coverage": {"processed": 5, "durable": 9, "expected": None}}
 
 
-def test_the_summary_comes_last(out, answers, summary, monkeypatch):
+def test_the_summary_is_written_last(out, answers, summary, monkeypatch):
     replaced = []
     real_replace = Path.replace
 
@@ -320,7 +320,7 @@ def test_files_of_an_earlier_run_are_replaced(out, answers, summary):
     assert (out / "notes.txt").read_text() == "not ours"
 
 
-def test_a_failure_in_the_middle_leaves_whole_files_and_no_summary(out, answers, summary, sales):
+def test_a_failure_leaves_complete_files_and_no_summary(out, answers, summary, sales):
     for name in ("results_query_1.json", "summary.json"):
         (out / name).write_text("old")
     sales[2].write_bytes(sales[2].read_bytes()[:-8] + b"damaged!")
@@ -337,7 +337,7 @@ HEADER = "table,file,line,reason,row"
 
 
 @pytest.mark.parametrize("name", builtin())
-def test_answers_are_read_back_as_they_are(tmp_path, name):
+def test_answers_are_read_back_unchanged(tmp_path, name):
     made = small_answers()
     read = AnswerFiles.of(made.write(tmp_path), made.question_set)
     assert read.schema(name).equals(made.schema(name))
@@ -349,13 +349,13 @@ def test_answers_are_read_back_as_they_are(tmp_path, name):
 
 
 @pytest.mark.parametrize("more", [{}, {"coverage": Coverage(1, 2, None)}, {"fingerprint": "sha256:00"}])
-def test_a_summary_is_read_back_as_it_is(more):
+def test_a_summary_is_read_back_unchanged(more):
     summary = replace(SUMMARY, **more)
     assert read_summary(json.dumps(summary.to_dict()).encode()) == summary
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"attempt1", b'{"questions": 7}'])
-def test_what_is_no_summary_is_refused(text):
+def test_other_content_than_a_summary_is_refused(text):
     with pytest.raises(ServiceError, match=r"summary.json: not a summary"):
         read_summary(text)
 
@@ -369,7 +369,7 @@ def test_the_first_rejected_rows_are_read():
 @pytest.mark.parametrize(
     "lines", [[], ["x"], ["x", "y", "z,z,z"], [HEADER, "users"], [HEADER, "users,u.csv,seven,no,row"]]
 )
-def test_what_a_client_sent_in_place_of_rejected_rows_is_passed_over(lines):
+def test_malformed_rejected_rows_are_skipped(lines):
     assert read_rejected(lines, 5) == []
 
 

@@ -67,7 +67,7 @@ def test_ringgit_have_separators_and_at_least_two_decimals(amount, shown):
 
 
 @given(st.integers(-(10**18), 10**18))
-def test_no_digit_is_lost(units):
+def test_ringgit_keep_every_digit(units):
     shown = ringgit(to_text(units))
     assert Decimal(shown.replace("RM ", "").replace(",", "")) == Decimal(to_text(units))
 
@@ -83,7 +83,7 @@ def test_amounts_are_written_as_the_contract_says(units):
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS | st.none(), UNITS), max_size=8))
-def test_csv_is_quoted_as_by_the_csv_module(rows):
+def test_csv_is_quoted_like_the_csv_module_does(rows):
     # Python 3.11 leaves a lone carriage return bare, which the next test looks at.
     rows = [tuple(cell.replace("\r", "") if isinstance(cell, str) else cell for cell in row) for row in rows]
     file = io.StringIO(newline="")
@@ -94,7 +94,7 @@ def test_csv_is_quoted_as_by_the_csv_module(rows):
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=8))
-def test_csv_reads_back_whatever_the_cells_hold(rows):
+def test_csv_of_any_cells_is_read_back_unchanged(rows):
     columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(2)]
     text = "".join(f"{line}\n" for line in csv_lines(columns).to_pylist())
     assert [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))] == rows

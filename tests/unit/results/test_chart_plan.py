@@ -1,4 +1,4 @@
-"""Which chart a question gets: the one of its definition, or one by the kinds of its columns."""
+"""The chart of a question: that of its definition, or one that suits the kinds of its columns."""
 
 import pytest
 
@@ -16,9 +16,9 @@ RANK = 'rank = { by = "revenue", within = ["month"], top = 3 }\n'
 
 
 def axes(definition):
-    made = plan_chart(question(SALES + definition))
+    plan = plan_chart(question(SALES + definition))
     return (
-        None if made is None else (made.mark, made.x.name, made.y.name, made.color.name if made.color else "")
+        None if plan is None else (plan.mark, plan.x.name, plan.y.name, plan.color.name if plan.color else "")
     )
 
 
@@ -53,7 +53,7 @@ def test_a_chart_is_chosen_by_the_kinds_of_the_columns(definition, chosen):
     assert axes(definition) == chosen
 
 
-def test_the_chart_of_the_definition_comes_first():
+def test_the_chart_of_the_definition_has_priority():
     chart = 'chart = { mark = "area", x = "month", y = "revenue" }\n'
     assert axes(BY_MONTH + SUM + 'columns = ["month", "revenue"]\n' + chart) == (
         "area",
@@ -71,12 +71,12 @@ def test_every_question_of_the_catalog_has_a_chart(name):
 @pytest.mark.parametrize(
     ("chart", "reason"),
     [
-        ('{ mark = "bar", x = "month", y = "store_name" }', "store_name holds no figures"),
-        ('{ mark = "histogram", x = "month", y = "count" }', "month holds no figures"),
-        ('{ mark = "rect", x = "month", y = "store_name" }', "wants a column of figures"),
+        ('{ mark = "bar", x = "month", y = "store_name" }', "store_name has no figures"),
+        ('{ mark = "histogram", x = "month", y = "count" }', "month has no figures"),
+        ('{ mark = "rect", x = "month", y = "store_name" }', "needs a column of figures"),
         (
             '{ mark = "rect", x = "month", y = "revenue", color = "store_name" }',
-            "store_name holds no figures",
+            "store_name has no figures",
         ),
     ],
 )
@@ -100,8 +100,8 @@ def test_a_chart_that_cannot_be_drawn_says_why(chart, reason):
     ],
 )
 def test_only_sums_and_counts_add_up_to_a_whole(measure, is_whole):
-    made = plan_chart(
+    plan = plan_chart(
         question(SALES + BY_STORE + f'measure = {{ m = "{measure}" }}\ncolumns = ["store_name", "m"]')
     )
-    assert made is not None
-    assert made.is_whole is is_whole
+    assert plan is not None
+    assert plan.is_whole is is_whole

@@ -1,4 +1,4 @@
-"""Pictures are safe and the same everywhere, whatever the names in them are."""
+"""SVG of charts: safe for any names, and the same on every machine."""
 
 import json
 import os
@@ -51,8 +51,8 @@ def drawn(answers, name="3"):
     return drawing
 
 
-def require_closed(picture):
-    for element in ElementTree.fromstring(picture).iter():
+def require_closed(svg):
+    for element in ElementTree.fromstring(svg).iter():
         tag = element.tag.removeprefix(SVG)
         assert tag in SHAPES | {"svg", "title"}
         assert set(element.attrib) <= ATTRIBUTES | ON_ROOT
@@ -64,9 +64,9 @@ def require_closed(picture):
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("question", ["2_1", "3", "4"])
 def test_a_hostile_name_is_text_and_nothing_else(renderer, name, question):
-    picture = renderer.svg(drawn(small_answers(store=name, item=name), question))
-    require_closed(picture)
-    chart = Chart(picture)
+    svg = renderer.svg(drawn(small_answers(store=name, item=name), question))
+    require_closed(svg)
+    chart = Chart(svg)
     assert len(chart.marks) == len(small_answers().tables[question]), "no bar is lost"
     assert max(mark.width for mark in chart.marks) > 200, "nor pushed out"
     if len(name) < 20 and name.isprintable():
@@ -74,7 +74,7 @@ def test_a_hostile_name_is_text_and_nothing_else(renderer, name, question):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_figure_beside_a_name_stays_whole_and_outside_its_isolate(renderer, name):
+def test_the_figure_beside_a_name_is_complete_and_outside_its_isolate(renderer, name):
     chart = Chart(renderer.svg(drawn(small_answers(store=name))))
     labels = [text.text for text in chart.texts if text.text.endswith(" · RM 12,055,387.76")]
     assert len(labels) == 1
@@ -82,7 +82,7 @@ def test_the_figure_beside_a_name_stays_whole_and_outside_its_isolate(renderer, 
     assert before.isascii() or (before[0], before[-1]) == ("\u2068", "\u2069")
 
 
-def test_a_long_name_is_shortened_and_told_in_full(renderer):
+def test_a_long_name_is_shortened_and_complete_on_hover(renderer):
     name = "G Coffee @ " + "Alam " * 180
     chart = Chart(renderer.svg(drawn(small_answers(store=name), "4")))
     [label] = [text for text in chart.texts if text.text.startswith("G Coffee") and text.anchor == "end"]
@@ -97,7 +97,7 @@ def test_no_name_reaches_the_engine():
     assert "Secret" not in json.dumps(drawing.specification)
 
 
-def test_what_the_engine_must_not_draw_is_left_out():
+def test_unlisted_elements_and_attributes_are_dropped():
     engine = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         'viewBox="0 0 10 10" onload="x()"><script>x()</script><style>*{}</style>'
@@ -106,45 +106,45 @@ def test_what_the_engine_must_not_draw_is_left_out():
         '<image href="http://x"/><foreignObject/><text fill="var(--text)" style="x">@0</text>'
         '<path fill="var(--evil)" d="M0,0Z"/></g></svg>'
     )
-    picture = clean_svg(engine, ["<b>"], "what it is")
-    require_closed(picture)
-    assert "<text" in picture
-    assert "&lt;b&gt;" in picture
-    assert f'stroke="{colour("c1")}"' in picture
+    svg = clean_svg(engine, ["<b>"], "what it is")
+    require_closed(svg)
+    assert "<text" in svg
+    assert "&lt;b&gt;" in svg
+    assert f'stroke="{colour("c1")}"' in svg
     for gone in ("script", "style", "href", "http://x", "onload", "onclick", "evil"):
-        assert gone not in picture.replace("http://www.w3.org/2000/svg", "")
+        assert gone not in svg.replace("http://www.w3.org/2000/svg", "")
 
 
 @pytest.mark.parametrize("size", ["", "0 0 1", "0 0 a b", "0 0 1 1' onload='x"])
-def test_a_picture_without_a_size_is_refused(size):
+def test_an_svg_without_a_size_is_refused(size):
     with pytest.raises(ValueError, match="without a size"):
         clean_svg(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}"/>', [], "")
 
 
-def test_colours_are_classes_with_the_day_beside_them(renderer):
-    picture = renderer.svg(drawn(small_answers()))
-    assert "var(" not in picture
-    for name, value in re.findall(r'class="f-(\w+)"[^>]* fill="([^"]+)"', picture):
+def test_colours_are_classes_with_the_light_values_beside_them(renderer):
+    svg = renderer.svg(drawn(small_answers()))
+    assert "var(" not in svg
+    for name, value in re.findall(r'class="f-(\w+)"[^>]* fill="([^"]+)"', svg):
         assert value == colour(name)
-    file = standalone_svg(picture)
+    file = standalone_svg(svg)
     assert ElementTree.fromstring(file)[0].text == STYLE
     for name in NAMES:
         assert f"--chart-{name}: {colour(name, 'dark')};" in STYLE
-        assert colour_variable(name) not in picture
+        assert colour_variable(name) not in svg
 
 
 def test_the_same_drawing_gives_the_same_bytes_and_images(renderer):
     drawing = drawn(small_answers())
-    pictures = {renderer.svg(drawing) for _ in range(2)}
-    assert len(pictures) == 1
-    picture = pictures.pop()
+    svgs = {renderer.svg(drawing) for _ in range(2)}
+    assert len(svgs) == 1
+    svg = svgs.pop()
     for form, begin in (("png", b"\x89PNG"), ("pdf", b"%PDF-")):
-        first, second = (renderer.image(picture, form) for _ in range(2))
+        first, second = (renderer.image(svg, form) for _ in range(2))
         assert first == second
         assert first.startswith(begin)
 
 
-PAINT = """
+RENDER = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 from made_answers import small_answers
@@ -153,8 +153,8 @@ from kopitiam.results.charts.rendering import open_renderer
 answers = small_answers(store="مقهى 咖啡店 ☕", item="Café Łódź Ωμέγα")
 with open_renderer() as renderer:
     for name in answers.tables:
-        picture = renderer.svg(draw(answers, answers.question_set.by_name[name]))
-        print(hashlib.sha256(picture.encode()).hexdigest())
+        svg = renderer.svg(draw(answers, answers.question_set.by_name[name]))
+        print(hashlib.sha256(svg.encode()).hexdigest())
     latin = renderer.svg(draw(answers, answers.question_set.by_name["2_1"]))
     print(hashlib.sha256(renderer.image(latin, "png")).hexdigest())
 """
@@ -164,8 +164,8 @@ with open_renderer() as renderer:
     os.geteuid() != 0 or shutil.which("unshare") is None or not Path("/usr/share/fonts").exists(),
     reason="hides the fonts of this machine, which takes root on Linux",
 )
-def test_pictures_do_not_depend_on_the_fonts_of_the_machine():
-    here = [sys.executable, "-c", PAINT, str(Path(__file__).parents[2])]
+def test_charts_do_not_depend_on_the_fonts_of_the_machine():
+    here = [sys.executable, "-c", RENDER, str(Path(__file__).parents[2])]
     fontless = [
         "unshare",
         "--mount",
@@ -206,6 +206,6 @@ def test_texts_and_bars_stand_out_from_the_ground(theme):
     assert len(set(categories)) == 10
 
 
-def test_a_picture_is_small(renderer):
-    picture = standalone_svg(renderer.svg(drawn(small_answers(), "2_1")))
-    assert len(picture) < 12_000
+def test_an_svg_is_small(renderer):
+    svg = standalone_svg(renderer.svg(drawn(small_answers(), "2_1")))
+    assert len(svg) < 12_000

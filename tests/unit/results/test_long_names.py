@@ -1,4 +1,4 @@
-"""Ten thousand stores with the longest names that are accepted: what is shown of them stays small."""
+"""Ten thousand stores with the longest accepted names: pages, charts and memory stay small."""
 
 import json
 import subprocess
@@ -130,7 +130,7 @@ def test_the_first_of_ten_thousand_stores_are_drawn_with_their_customers(
     assert drawing.caption == ("The chart shows 120 of 30,000 rows: those of the first store_name.",)
 
 
-def test_stores_whose_names_begin_alike_are_told_apart(renderer: Renderer) -> None:
+def test_stores_whose_names_begin_alike_show_their_ids(renderer: Renderer) -> None:
     common = "x" * 500
     answers = MadeAnswers(
         {"3": [("2024-H1", store, f"{common}{store}", Decimal(store), True) for store in (1, 2)]}

@@ -1,4 +1,4 @@
-"""Names of any length and script: shortened to a width, printable, harmless to what stands beside them."""
+"""Names of any length and script: cut to a width, printable, isolated from the text beside them."""
 
 import unicodedata
 from xml.etree import ElementTree
@@ -14,7 +14,7 @@ ANY = st.text(max_size=300)
 
 
 @given(ANY)
-def test_any_text_can_stand_in_xml(text):
+def test_any_printable_text_is_valid_in_xml(text):
     read = ElementTree.fromstring(f"<a>{ElementTree.tostring(element(printable(text)), 'unicode')}</a>")
     assert read[0].text in (printable(text), None)
 
@@ -26,7 +26,7 @@ def element(text):
 
 
 @given(ANY, st.floats(30, 400))
-def test_a_fitted_text_takes_no_more_room_and_begins_as_the_whole_does(text, room):
+def test_a_fitted_text_is_a_prefix_within_the_width(text, room):
     shown = fitted(text, room)
     assert text_width(shown) <= room + 0.01
     assert len(shown) <= MOST_SHOWN
@@ -35,7 +35,7 @@ def test_a_fitted_text_takes_no_more_room_and_begins_as_the_whole_does(text, roo
         assert printable(text).startswith(shown.removesuffix(ELLIPSIS))
 
 
-def test_a_short_name_is_shown_whole():
+def test_a_short_name_is_not_cut():
     assert fitted("G Coffee @ Kampung Changkat", 220) == "G Coffee @ Kampung Changkat"
 
 
@@ -45,14 +45,14 @@ def test_a_name_of_1024_characters_is_shortened_whatever_they_are(letter):
 
 
 @pytest.mark.parametrize("cluster", ["e\u0301", "👩\u200d👩\u200d👧"])
-def test_no_cut_parts_what_belongs_together(cluster):
+def test_accents_and_joined_emoji_are_not_split(cluster):
     for room in range(20, 120, 3):
         kept = fitted(cluster * 40, room).removesuffix(ELLIPSIS)
         assert len(kept) % len(cluster) == 0
 
 
 def depth_after(text):
-    """How many isolates are open at the end; fails if one is closed that was not opened."""
+    """The number of open isolates at the end; fails if one is closed that was not opened."""
     depth = 0
     for character in text:
         depth += (character in "\u2066\u2067\u2068") - (character == PDI)

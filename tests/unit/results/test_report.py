@@ -1,4 +1,4 @@
-"""The report: one page with every answer on it, that needs nothing and believes nobody."""
+"""The report: one self-contained page with all answers, safe for any names."""
 
 import base64
 import hashlib
@@ -43,7 +43,7 @@ columns = ["hour", "store_name", "revenue"]
 
 
 class Page(HTMLParser):
-    """What a reader sees and a browser does."""
+    """The parsed page: texts, tables, links and scripts."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -143,11 +143,11 @@ def test_names_are_isolated_from_the_figures_beside_them(report):
     assert "<bdi>\u202eevil 12</bdi>" in html
 
 
-def test_what_its_table_does_not_know_is_said_to_be_unmatched(page):
+def test_unmatched_names_have_a_note(page):
     assert ["2024-02", "99 not in its table", "12"] in page.rows
 
 
-def test_of_rows_that_are_listed_the_shape_is_shown_and_where_the_rest_is(report):
+def test_a_list_of_rows_shows_figures_the_largest_rows_and_the_file(report):
     amounts = [str(75 + number % 40) for number in range(500)]
     page = Page(report(MadeAnswers({"1": sales(*amounts)})))
     assert "rows 500" in page.text
@@ -165,20 +165,20 @@ def test_a_long_answer_is_cut_and_says_so(report):
     assert f"The chart shows 400 of {MOST_ROWS + 7} rows: the first ones." in page.text
 
 
-def test_many_periods_are_not_turned_into_columns(report):
+def test_a_table_with_many_periods_is_not_pivoted(report):
     halves = [f"{year}-H1" for year in range(2000, 2020)]
     page = Page(report(MadeAnswers({"3": [(half, 1, "North", Decimal(1), True) for half in halves]})))
     assert ["year_half_created_at", "store_name", "tpv"] in page.rows
 
 
-def test_stores_of_one_name_have_their_ids_beside_them(report):
+def test_stores_with_one_name_show_their_ids(report):
     tpv = [("2024-H1", 1, "North", Decimal(1), True), ("2024-H2", 9, "North", Decimal(9), True)]
     page = Page(report(MadeAnswers({"3": tpv})))
     assert ["North store_id 1", "RM 1.00", "–"] in page.rows
     assert ["North store_id 9", "–", "RM 9.00"] in page.rows
 
 
-def test_the_account_adds_up_and_tells_what_was_rejected(page):
+def test_the_account_of_rows_adds_up_and_lists_rejected_rows(page):
     assert ["transactions", "1,234,570", "1,234,567", "3", ""] in page.rows
     assert ["stores", "2", "2", "0", "1"] in page.rows
     assert ["all", "1,234,572", "1,234,569", "3", ""] in page.rows
@@ -186,7 +186,7 @@ def test_the_account_adds_up_and_tells_what_was_rejected(page):
     assert ["transactions/t.csv", "12", "final_amount: 'x' is not a number", "a,<b>,x"] in page.rows
 
 
-def test_it_says_what_was_asked_of_what_by_which_version(page):
+def test_the_report_shows_parameters_fingerprint_and_version(page):
     for said in (
         "2024 to 2025",
         "06:00:00 to 23:00:00, both included",
@@ -224,7 +224,7 @@ def test_the_policy_in_the_page_allows_its_own_style_sheet_only(report):
 @pytest.mark.parametrize(
     "evil", ["<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "a]]>&amp;"]
 )
-def test_names_are_shown_as_they_are_and_never_obeyed(report, evil):
+def test_markup_in_names_is_shown_as_text(report, evil):
     bad = [Rejected(f"{evil}.csv", 1, f"reason {evil}", evil)]
     page = Page(report(small_answers(store=evil, item=evil), SUMMARY, evil, bad))
     assert not page.all("script")
@@ -237,8 +237,8 @@ def test_names_are_shown_as_they_are_and_never_obeyed(report, evil):
 @pytest.mark.parametrize(
     "formula", ["=1+1", "+1+1", "-1+1", "@SUM(1)", " =1+1", "\t=1+1", "\xa0=1", "\uff1d1"]
 )
-def test_a_spreadsheet_finds_no_formula_in_the_page(report, formula):
-    """LibreOffice runs cells, headings and words of charts; Gnumeric runs cells, whatever their format is."""
+def test_no_cell_starts_with_a_formula(report, formula):
+    """LibreOffice runs cells, headings and texts of charts as formulas; Gnumeric runs cells of any format."""
     own = HOURLY.replace("Sales by hour of day and store", formula.strip())
     for answers in (
         small_answers(store=formula, item=formula),
@@ -259,7 +259,7 @@ def test_the_same_answers_give_the_same_bytes(report):
     assert once == again == report(small_answers(), replace(SUMMARY, seconds=99.0), "x", REJECTED)
 
 
-def test_no_answers_are_told_as_such(report):
+def test_answers_without_rows_say_so(report):
     page = Page(report(MadeAnswers(), RunSummary(QuestionSet.of_catalog(), {}, {}, {}, 0.0)))
     assert page.text.count("No rows.") == len(builtin())
     assert not page.all("svg")
@@ -272,7 +272,7 @@ def test_figures_that_are_all_empty_are_shown_without_a_chart(report):
     assert ["2024-H1", "North", "empty"] in page.rows
 
 
-def test_a_chart_that_fails_costs_nothing_but_the_chart(renderer, monkeypatch):
+def test_a_failed_chart_does_not_fail_the_report(renderer, monkeypatch):
     def fail(_):
         raise RenderingError("the engine is gone")
 
@@ -282,7 +282,7 @@ def test_a_chart_that_fails_costs_nothing_but_the_chart(renderer, monkeypatch):
     assert ["2024-01", "Latte", "3,031"] in page.rows
 
 
-def test_a_provisional_report_says_how_much_it_is_about(report):
+def test_a_provisional_report_shows_its_coverage(report):
     page = Page(report(small_answers(), replace(SUMMARY, coverage=Coverage(500, 800, None))))
     assert "Provisional: 500 rows of 800 that have come so far." in page.text
     page = Page(report(small_answers(), replace(SUMMARY, coverage=Coverage(500, 800, 1000))))
@@ -290,7 +290,7 @@ def test_a_provisional_report_says_how_much_it_is_about(report):
     assert "Provisional" not in Page(report(small_answers())).text
 
 
-def test_on_paper_a_tall_chart_keeps_its_size_and_goes_on_overleaf(report):
+def test_a_tall_chart_may_break_across_printed_pages(report):
     ranked = [(s, f"Store {s}", r, r, None, 20 - r, True, True) for s in range(11) for r in range(1, 11)]
     asked = QuestionSet.of_catalog(Parameters(top=10))
     html = report(MadeAnswers({"4": ranked, "1": sales("75", "80")}, asked))
@@ -301,12 +301,12 @@ def test_on_paper_a_tall_chart_keeps_its_size_and_goes_on_overleaf(report):
     assert "figure:not(.tall)" in next(line for line in paper.splitlines() if "break-inside" in line)
 
 
-def test_every_chart_says_in_words_what_it_shows(page):
+def test_every_chart_has_a_description(page):
     for chart in page.all("svg"):
         assert chart["role"] == "img"
         assert len(chart["aria-label"]) > 20
 
 
-def test_columns_have_heads_that_name_them(page):
+def test_columns_have_headers(page):
     assert all(head.get("scope") == "col" for head in page.all("th"))
     assert page.all("html") == [{"lang": "en"}]

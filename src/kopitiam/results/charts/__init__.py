@@ -1,1 +1,1 @@
-"""Charts: designed from a question's definition, drawn once on the server as SVG, shown everywhere."""
+"""Charts of answers: plan, data, drawing, rendering as SVG on the server."""

@@ -1,4 +1,4 @@
-"""Bars: in rows with their figures beside them, in columns along a time, stacked where they add up."""
+"""Bar charts: labelled rows, columns along a time or a number, and stacks of figures that add up."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ Parts = dict[Identity, list[Part]]
 
 
 def labelled_rows(plan: ChartPlan, data: ChartData) -> Canvas:
-    """A bar for each row, below one another, with name and exact figure beside it; grouped by `x`."""
+    """A horizontal bar for each row, with name and exact figure beside it, grouped by `x`."""
     names = names_of_x(plan.x, data.items)
     groups = {x: _group(plan, data, x) for x in names.identities}
     colours, legend = _colours(plan, data.items)
@@ -64,7 +64,7 @@ def _group(plan: ChartPlan, data: ChartData, x: Identity) -> list[Item]:
 
 
 def _labels(plan: ChartPlan, items: list[Item]) -> dict[Item, str]:
-    """What stands beside each bar: what its colour means, further names, the figure."""
+    """The text beside each bar: the name of its colour, further names, the figure."""
     color = plan.color
     is_named = color is not None and color.name not in (RANK, plan.x.name)
     names = names_of_series(color, items) if color is not None and is_named else None
@@ -88,7 +88,7 @@ def _hover(plan: ChartPlan, name: str, item: Item) -> str:
 
 
 def _colours(plan: ChartPlan, items: Iterable[Item]) -> tuple[Colours, list[tuple[str, str]]]:
-    """The colour of each bar, and what has to be said about it: names stand beside the bars already."""
+    """The colour of each bar, and a legend for ranks; other names are written beside the bars."""
     color = plan.color
     if color is None:
         return lambda _: colour_variable("bar"), []
@@ -107,7 +107,7 @@ def category_colours(names: Names) -> Colours:
 
 
 def columns(plan: ChartPlan, data: ChartData) -> Canvas:
-    """A column for each `x`, from left to right; figures are told when pointed at."""
+    """A column for each `x`; figures are shown on hover."""
     names = names_of_x(plan.x, data.items)
     canvas = Canvas("y", plan.y.title, plan.x.title, left=64, is_whole=plan.y.kind is Kind.COUNT)
     at, width = _bands(canvas, plan.x, names)
@@ -136,7 +136,7 @@ def columns(plan: ChartPlan, data: ChartData) -> Canvas:
 
 
 def stacked(plan: ChartPlan, data: ChartData, along: Axis) -> Canvas:
-    """The parts of each `x` on top of each other: columns over a time or a number, else rows."""
+    """A stack of parts for each `x`: columns along a time or a number, else rows."""
     names, series = names_of_x(plan.x, data.on_x), names_of_series(along, data.items)
     colours = category_colours(series)
     parts: Parts = {x: [] for x in names.identities}
@@ -168,7 +168,7 @@ def _stacked_columns(
 def _stacked_rows(
     plan: ChartPlan, along: Axis, names: Names, parts: Parts, legend: list[tuple[str, str]]
 ) -> Canvas:
-    """With the exact sum at the end of each."""
+    """Horizontal stacks, with the exact sum beside each."""
     canvas = Canvas("x", plan.y.title, is_whole=plan.y.kind is Kind.COUNT)
     sums = {x: _sum(figure for *_, figure in parts[x]) for x in parts}
     texts = {x: cell_text(plan.y.column, figure) for x, figure in sums.items()}
@@ -195,7 +195,7 @@ def _stacked_rows(
 def _stack(
     plan: ChartPlan, along: Axis, name: str, parts: list[Part], edges: tuple[float, float]
 ) -> list[Box]:
-    """Exact figures are added; only the ends of the boxes are floats. Negative ones go the other way."""
+    """Boxes of one stack. Exact figures are added, ends are floats; negative parts go the other way."""
     boxes = []
     up = down = Decimal(0)
     for part, colour, figure in parts:
@@ -213,7 +213,7 @@ def _stack(
 
 
 def _bands(canvas: Canvas, axis: Axis, names: Names) -> tuple[dict[Identity, float], float]:
-    """Where the column of each value begins, and how wide it is; with labels below."""
+    """The left edge of each column and their common width; adds labels below."""
     numbers = places(axis, names)
     pitch = canvas.width / len(numbers)
     width = max(pitch * 0.82, pitch - 6) if pitch > 4 else pitch

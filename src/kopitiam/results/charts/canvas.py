@@ -1,7 +1,7 @@
-"""A canvas to draw on: layers of Vega-Lite in a frame whose size is known before anything is drawn.
+"""Builds the Vega-Lite specification of a chart, layer by layer, in a frame whose size is computed here.
 
-Texts are held apart. The specification has only their numbers (`@12`), and they take their places in the
-finished picture: a name never reaches the drawing engine, and no width depends on the fonts of a machine.
+The specification has only numbers of texts (`@12`); `rendering` inserts the texts into the SVG. Names never
+reach the drawing engine, and no width depends on the fonts of the machine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,8 @@ from kopitiam.results.charts.colours import colour_variable
 from kopitiam.results.names import FONT_SIZE, fitted, isolated, printable, text_width
 
 WIDTH = 860
-FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with the engine
-LINE = 18  # pixels from one line of text to the next
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the engine brings the first one
+LINE = 18  # pixels between lines of text
 _LEGEND_ENTRY = 190  # pixels at most
 _SWATCH = 11
 _TICKS = 5
@@ -29,7 +29,7 @@ _ALIGN: dict[Place, str] = {"start": "left", "middle": "center", "end": "right"}
 
 @dataclass(frozen=True)
 class Label:
-    """A text at a place, in pixels from the left upper corner of the plot; `whole` shows when pointed at."""
+    """A text at a place in pixels from the upper left corner of the plot; `whole` is shown on hover."""
 
     text: str
     x: float
@@ -49,21 +49,21 @@ class Box:
     far: float
     colour: str
     hover: str
-    is_open: bool = False  # without an end: drawn with a broken outline
+    is_open: bool = False  # without an end; the outline is dashed
 
 
 @dataclass
 class Canvas:
-    """`scaled` is the axis of figures, if there is one; everything else is in pixels."""
+    """A chart in progress. `scaled` is the axis of figures, if there is one; everything else is in pixels."""
 
     scaled: Literal["x", "y"] | None
     title: str  # of the axis of figures
-    below: str = ""  # what the labels below the plot are
+    below: str = ""  # title of the labels below the plot
     left: float = 12
     right: float = 12
     height: float = 300
     top: float = 0
-    domain: tuple[float, float] | None = None  # of the figures; round ends that hold them all, if not given
+    domain: tuple[float, float] | None = None  # of the figures; by default round numbers around them
     is_whole: bool = False  # whether only whole figures have a tick
     layers: list[Spec] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -71,21 +71,21 @@ class Canvas:
 
     @property
     def width(self) -> float:
-        """Of the plot, without the margins."""
+        """Width of the plot, without the margins."""
         return WIDTH - self.left - self.right
 
     def at(self, figure: float) -> float:
-        """Pixels from the left edge of the plot, on a horizontal axis of figures with a domain."""
+        """Pixels of a figure from the left edge of the plot, on a horizontal axis with a domain."""
         low, high = self.domain or (0.0, 1.0)
         return (figure - low) / (high - low) * self.width
 
-    def hold(self, text: str) -> str:
-        """The number that stands for a text in the specification."""
+    def add_text(self, text: str) -> str:
+        """Stores a text and returns its number for the specification."""
         self.texts.append(printable(text))
         return f"@{len(self.texts) - 1}"
 
     def add_legend(self, entries: Iterable[tuple[str, str]]) -> None:
-        """Colours and what they stand for, in lines above the plot."""
+        """Adds texts and their colours in lines above the plot."""
         lines: list[list[tuple[float, str, str]]] = [[]]
         place = 0.0
         for text, colour in entries:
@@ -110,10 +110,10 @@ class Canvas:
         self.add_labels(labels)
 
     def add_cells(self, cells: Iterable[tuple[float, float, float, float, str, str]]) -> None:
-        """Left, right, upper and lower edge, colour, and what is told when pointed at."""
+        """Adds cells: left, right, upper and lower edge, colour, hover text."""
         self._add_cells(
             [
-                {"x": left, "x2": right, "y": upper, "y2": lower, "c": colour, "h": self.hold(hover)}
+                {"x": left, "x2": right, "y": upper, "y2": lower, "c": colour, "h": self.add_text(hover)}
                 for left, right, upper, lower, colour, hover in cells
             ],
             {},
@@ -135,7 +135,8 @@ class Canvas:
 
     def _text_layer(self, labels: Sequence[Label], anchor: Place, is_soft: bool) -> Spec:
         values = [
-            {"x": label.x, "y": label.y, "t": self.hold(label.text), **self._whole(label)} for label in labels
+            {"x": label.x, "y": label.y, "t": self.add_text(label.text), **self._whole(label)}
+            for label in labels
         ]
         colour = colour_variable("soft" if is_soft else "text")
         return {
@@ -146,7 +147,7 @@ class Canvas:
 
     def _whole(self, label: Label) -> Spec:
         is_short = label.whole and printable(label.whole) != label.text
-        return {"h": self.hold(label.whole) if is_short else ""}
+        return {"h": self.add_text(label.whole) if is_short else ""}
 
     def add_boxes(self, boxes: Sequence[Box]) -> None:
         across = "y" if self.scaled == "x" else "x"
@@ -158,7 +159,7 @@ class Canvas:
                     "n": box.near,
                     "f": box.far,
                     "c": box.colour,
-                    "h": self.hold(box.hover),
+                    "h": self.add_text(box.hover),
                 }
                 for box in boxes
                 if box.is_open == is_open
@@ -187,12 +188,12 @@ class Canvas:
         return {"field": name, "type": "quantitative", "scale": scale, "axis": axis}
 
     def add_points(self, values: Sequence[Spec], mark: Spec, **channels: Spec) -> None:
-        """A line, an area or points: `x` in pixels, `y` to scale."""
+        """Adds a line, an area or points: `x` in pixels, `y` to scale."""
         encoding = {**_pixels("x"), "y": self._figures("y"), **channels}
         self.layers.append({"data": {"values": list(values)}, "mark": mark, "encoding": encoding})
 
     def specification(self) -> Spec:
-        """Vega-Lite. The size follows from the margins alone."""
+        """The Vega-Lite specification; its size follows from the margins."""
         bottom = 46.0
         labels = [Label(self.below or self.title, self.width / 2, self.height + 32, "middle", is_soft=True)]
         if self.scaled != "x":
@@ -217,15 +218,15 @@ class Canvas:
 
 
 def named_figure(names: Iterable[str], figure: str, room: float) -> str:
-    """`Latte · 3,031`: where there is no room for all, the names are cut and the figure stays whole."""
-    kept = list(names)
-    left = room - text_width(figure) - len(kept) * text_width(" · ")
-    share = left / max(1, len(kept))
-    return " · ".join([*(isolated(fitted(name, max(share, 24))) for name in kept), figure])
+    """`Latte · 3,031`, at most `room` pixels wide: names are cut, the figure is not."""
+    texts = list(names)
+    remaining = room - text_width(figure) - len(texts) * text_width(" · ")
+    share = remaining / max(1, len(texts))
+    return " · ".join([*(isolated(fitted(text, max(share, 24))) for text in texts), figure])
 
 
 def hover_text(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and exact values, for pointing at a mark."""
+    """Names and exact values that are shown on hover."""
     return "; ".join(f"{name}: {isolated(printable(value))}" for name, value in pairs)
 
 

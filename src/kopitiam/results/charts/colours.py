@@ -1,14 +1,14 @@
-"""The colours of charts: one name each, with a value by day and one by night. Paper is always day.
+"""The colours of charts by name, each with a value for the light and the dark theme. Paper is light.
 
-A chart names colours only. In its SVG each name is a class with the value of the day beside it: a page may
-recolour it with a style canvas, and a viewer without style sheets shows the day.
+A chart refers to names only. In its SVG each name is a class with the light value beside it: a page can
+recolour it with a style sheet, and viewers without style sheets show the light theme.
 """
 
 import re
 from typing import Literal
 
 Theme = Literal["light", "dark"]
-CATEGORIES = 10  # colours that tell things apart, also for colour-blind people
+CATEGORIES = 10  # distinct colours, also for colour-blind people
 STEPS = 7  # of a heat map, from little to much
 
 _COLOURS: dict[str, tuple[str, str]] = {
@@ -41,7 +41,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9]+)\)")
 
 
 def colour_variable(name: str) -> str:
-    """The colour as a chart's specification names it."""
+    """The colour as a chart's specification refers to it."""
     return f"var(--{name})"
 
 
@@ -54,7 +54,7 @@ def step(number: int) -> str:
 
 
 def colour_name(value: str) -> str | None:
-    """The name of the colour that an attribute of a drawn chart refers to."""
+    """The name of the colour that an attribute of an SVG refers to; None if it is no colour of ours."""
     match = _VARIABLE.fullmatch(value)
     return match[1] if match and match[1] in _COLOURS else None
 
@@ -64,12 +64,12 @@ def colour(name: str, theme: Theme = "light") -> str:
 
 
 def variables(theme: Theme) -> str:
-    """Declarations for a style canvas: `--chart-c0: #0072b2; …`."""
+    """Declarations for a style sheet: `--chart-c0: #0072b2; …`."""
     return " ".join(f"--chart-{name}: {colour(name, theme)};" for name in NAMES)
 
 
 def class_rules(within: str) -> str:
-    """What the classes of a chart mean, for the style canvas of a page: variables that the page sets."""
+    """CSS rules that give the classes of a chart the colours that the page sets as variables."""
     rules = (
         f"{within} .{prefix}-{name} {{ {attribute}: var(--chart-{name}); }}"
         for name in NAMES

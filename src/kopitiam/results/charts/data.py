@@ -1,6 +1,6 @@
-"""The rows of an answer that a chart draws, read in batches: an answer may be longer than memory.
+"""Selects the rows of an answer that a chart draws, in batches: an answer may be larger than memory.
 
-What is left out, and what is added up to "others", is counted, so that the chart can say so.
+Rows that are left out or added up as "others" are counted, so that the chart can say so.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ Identity = Any  # of a value on an axis: an id, a name, a date
 
 @dataclass(frozen=True)
 class Item:
-    """A row as it is drawn, or several rows added up."""
+    """One drawn row, or several rows added up."""
 
     x: Identity
     x_value: Value
@@ -35,26 +35,24 @@ class Item:
     series_value: Value = None
     beside: tuple[Value, ...] = ()
     rank: int = 0
-    row: int = 0  # its place in the answer
+    row: int = 0  # number of the row in the answer
 
 
 @dataclass(frozen=True)
 class ChartData:
+    """The rows that a chart draws, and what it leaves out."""
+
     items: list[Item]
     rows: int  # of the answer
-    drawn: int  # of these, each on its own or added up with others of the same `x` and series
-    others: dict[Identity, Figure] = field(default_factory=dict)  # by `x`: the sum of what is not drawn
+    drawn: int  # of these; rows of the same `x` and series may be added up
+    others: dict[Identity, Figure] = field(default_factory=dict)  # by `x`: the sum of rows that are not drawn
     lumped: int = 0  # rows that are in `others`
-    only_others: tuple[Item, ...] = ()  # without a figure: one for each `x` that no drawn row has
+    only_others: tuple[Item, ...] = ()  # without figures: one for each `x` without a drawn row
 
     @property
     def on_x(self) -> list[Item]:
-        """Items that name every `x` of the chart."""
+        """At least one item for every `x` of the chart."""
         return [*self.items, *self.only_others]
-
-    @property
-    def is_all(self) -> bool:
-        return self.drawn == self.rows
 
     @property
     def has_figures(self) -> bool:
@@ -72,11 +70,11 @@ def first_rows(answers: Answers, plan: ChartPlan, most: int) -> ChartData:
 
 
 def best_rows(answers: Answers, plan: ChartPlan, most: int, most_each: int) -> ChartData:
-    """For each `x` the first by rank, or those with the largest figures; of the first so many `x`."""
+    """The first rows of each `x` by rank or by figure, for the first `most // most_each` values of `x`."""
     groups: dict[Identity, list[Item]] = {}
     most_groups = most // most_each
     for table in _tables(answers, plan):
-        known = _of_known(table, plan.x, groups, most_groups)
+        known = _rows_of_first_x(table, plan.x, groups, most_groups)
         for item in _items(_best_of_each(known, plan, most_each), plan):
             groups[item.x] = sorted([*groups[item.x], item], key=_preference(plan))[:most_each]
     items = [item for group in groups.values() for item in group]
@@ -84,10 +82,10 @@ def best_rows(answers: Answers, plan: ChartPlan, most: int, most_each: int) -> C
 
 
 def series(answers: Answers, plan: ChartPlan, along: Axis | None, most_x: int, most_series: int) -> ChartData:
-    """Rows of the first `x` and of those values of `along` that reach the largest figures.
+    """Rows of the first `most_x` values of `x`, and of the values of `along` with the highest peaks.
 
-    Rows that share `x` and `along` are added up; the plan must allow that. What is not drawn of a stack is
-    added up as well, for each `x`. Without `along` there is one series.
+    Rows that share `x` and `along` are added up; the plan must allow that. In a stack, rows of other series
+    are added up as others, for each `x`. Without `along` there is one series.
     """
     chosen = None if along is None else _largest_series(answers, plan, along, most_series)
     groups: dict[Identity, None] = {}
@@ -96,7 +94,7 @@ def series(answers: Answers, plan: ChartPlan, along: Axis | None, most_x: int, m
     firsts: dict[Identity, Item] = {}
     counted = drawn = 0
     for table in _tables(answers, plan):
-        known = _exact(_of_known(table, plan.x, groups, most_x), plan.figures)
+        known = _exact(_rows_of_first_x(table, plan.x, groups, most_x), plan.figures)
         for item in _added_up(known, plan, None):
             firsts.setdefault(item.x, replace(item, figure=None))
             totals[item.x] = EXACTLY.add(totals.get(item.x, Decimal(0)), item.figure or 0)
@@ -120,7 +118,7 @@ def series(answers: Answers, plan: ChartPlan, along: Axis | None, most_x: int, m
 
 
 def _tables(answers: Answers, plan: ChartPlan) -> Iterator[pa.Table]:
-    """Batches with the columns of the plan and the number of each row."""
+    """Yields batches with the columns of the plan and the number of each row."""
     begin = 0
     for batch in answers.batches(plan.question.name, plan.columns):
         numbers = pa.array(range(begin, begin + batch.num_rows), pa.int64())
@@ -143,17 +141,17 @@ def _items(table: pa.Table, plan: ChartPlan) -> Iterator[Item]:
         )
 
 
-def _of_known(table: pa.Table, x: Axis, groups: dict[Identity, Any], most: int) -> pa.Table:
-    """The rows whose `x` is among the first so many, which are noted in `groups`."""
-    values = pc.unique(table[x.identity].combine_chunks())
-    found = values.to_pylist()
-    for value in found:
+def _rows_of_first_x(table: pa.Table, x: Axis, groups: dict[Identity, Any], most: int) -> pa.Table:
+    """The rows of the first `most` values of `x`, which are added to `groups`."""
+    distinct = pc.unique(table[x.identity].combine_chunks())
+    values = distinct.to_pylist()
+    for value in values:
         if value not in groups and len(groups) < most:
             groups[value] = []
-    wanted = [value for value in found if value in groups]
-    if len(wanted) == len(found):
+    known = [value for value in values if value in groups]
+    if len(known) == len(values):
         return table
-    return table.filter(pc.is_in(table[x.identity], value_set=pa.array(wanted, values.type)))
+    return table.filter(pc.is_in(table[x.identity], value_set=pa.array(known, distinct.type)))
 
 
 def _best_of_each(table: pa.Table, plan: ChartPlan, most: int) -> pa.Table:
@@ -182,12 +180,12 @@ def _preference(plan: ChartPlan) -> Any:
 
 
 def _largest_series(answers: Answers, plan: ChartPlan, along: Axis, most: int) -> set[Identity]:
-    """Exact in bounded memory: a value that is forgotten was below `most` others, which only grow."""
+    """Exact in bounded memory: a dropped value was below `most` others, whose peaks only grow."""
     figure = plan.figures
     peaks: dict[Identity, tuple[Decimal, int]] = {}
     for table in _tables(answers, plan):
-        found = table.group_by(along.identity).aggregate([(figure.name, "max"), (_ROW, "min")])
-        for row in found.to_pylist():
+        grouped = table.group_by(along.identity).aggregate([(figure.name, "max"), (_ROW, "min")])
+        for row in grouped.to_pylist():
             peak = row[f"{figure.name}_max"]
             height = Decimal("-Infinity") if peak is None else Decimal(peak)
             before = peaks.get(row[along.identity], (height, -row[f"{_ROW}_min"]))
@@ -204,7 +202,7 @@ def _highest(
 
 
 def _exact(table: pa.Table, figure: Axis) -> pa.Table:
-    """With room for sums that no 64-bit integer holds."""
+    """The table with figures as decimals, wide enough for sums beyond 64 bits."""
     column = table[figure.name]
     scale = column.type.scale if pa.types.is_decimal(column.type) else 0
     place = table.column_names.index(figure.name)

@@ -1,6 +1,6 @@
-"""How the figures of a column are spread: exact, in bounded memory, however many rows there are.
+"""The distribution of the figures of a column: exact, in bounded memory for any number of rows.
 
-The column is read several times: once for the sum and the bounds, then until the median is found, then for
+The column is read several times: once for the sum and the bounds, then until the median is known, then for
 the bins. Figures are whole units: ten-thousandths of money and ratios, or counts as they are.
 """
 
@@ -21,7 +21,7 @@ from kopitiam.results.answers import Answers
 
 MOST_BINS = 20
 LARGEST = 10
-_IN_SHAPE = 99  # percent of the rows decide the width of the bins; the few beyond share the last one
+_IN_SHAPE = 99  # percent of rows that decide the width of bins; the rest shares the last one
 _STEPS = (1, 2, 5)
 _BUCKETS = 4_096
 _MOST_IN_INT64 = 2**62  # the difference of two such figures is still a 64-bit integer
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bin:
-    """From `first` to below `beyond`, both in units; an open one has all from `first` on."""
+    """Figures from `first` to below `beyond`, in units; an open bin has no upper bound."""
 
     first: int
     beyond: int
@@ -42,7 +42,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Figures as plain text, exact; None where there is no row with a figure."""
+    """Figures as exact plain text; None if no row has a figure."""
 
     column: str
     kind: Kind
@@ -79,7 +79,7 @@ class _Bounds:
 
 
 def distribution(answers: Answers, name: str, column: str) -> Distribution:
-    """Of a column of counts, money or ratios."""
+    """The distribution of a column of counts, money or ratios."""
     question = answers.question_set.by_name[name]
     kind = question.columns_by_name[column].kind
     bounds, largest = _Bounds(), answers.schema(name).empty_table()
@@ -115,7 +115,7 @@ def _columns(answers: Answers, name: str, column: str, is_large: bool) -> Iterat
 
 
 def _units(column: pa.Array, is_large: bool = False) -> Units:
-    """The figures that are there, in units; as integers of Python if some are large."""
+    """The figures that are not null, in units; as Python integers if some are large."""
     units = column.drop_null()
     if pa.types.is_decimal(units.type):
         whole = pa.decimal128(units.type.precision, 0)
@@ -128,7 +128,7 @@ def _units(column: pa.Array, is_large: bool = False) -> Units:
 
 
 def _sum(units: Units) -> int:
-    """Exact: halves of 32 bits do not overflow in a batch."""
+    """The exact sum: halves of 32 bits do not overflow in a batch."""
     return (int((units >> 32).sum()) << 32) + int((units & 0xFFFFFFFF).sum())
 
 
@@ -137,7 +137,7 @@ def _first(rows: pa.Table, order: list[tuple[str, str]]) -> pa.Table:
 
 
 def _at_place(read: Any, bounds: _Bounds, place: int) -> int:
-    """The figure at this place in ascending order. Each pass narrows it down to one bucket of thousands."""
+    """The figure at this place in ascending order. Each pass narrows it down to one of 4,096 buckets."""
     low, high = bounds.least, bounds.largest
     while low < high:
         width = -(-(high - low + 1) // _BUCKETS)
@@ -160,7 +160,7 @@ def _counted(numbers: Units) -> dict[int, int]:
 
 
 def _bins(read: Any, bounds: _Bounds, shape_end: int, plain_width: int) -> Iterator[Bin]:
-    """Of the least round width that gives no more than MOST_BINS."""
+    """Bins of the least round width that gives at most MOST_BINS."""
     width, begin = round_width(bounds.least, shape_end, plain_width, MOST_BINS)
     last = (shape_end - begin) // width
     counts: Counter[int] = Counter()
@@ -173,9 +173,9 @@ def _bins(read: Any, bounds: _Bounds, shape_end: int, plain_width: int) -> Itera
 
 
 def round_width(least: int, most: int, plain: int, bins: int) -> tuple[int, int]:
-    """The least round width with which so many bins hold everything, and where the first one begins.
+    """The least round width of at most `bins` bins, and the begin of the first one.
 
-    That is at a multiple of the width. Equal figures have one bin of the `plain` width.
+    The begin is a multiple of the width. Equal figures have one bin of the `plain` width.
     """
     if least == most:
         return plain, least - least % plain

@@ -1,4 +1,4 @@
-"""A chart before it is colour_name: what is drawn of an answer, and what the chart says about the rest.
+"""Draws the chart of an answer as a specification, with captions about rows that are left out.
 
 How bars are arranged follows from the definition and the number of rows:
 - up to 40 rows, or rows that neither add up nor follow a time or a number: a bar for each row, below one
@@ -19,7 +19,7 @@ from kopitiam.results.charts.data import ChartData, best_rows, first_rows, serie
 from kopitiam.results.charts.distribution import Distribution, distribution
 from kopitiam.results.charts.plan import Axis, ChartPlan, NotDrawable, plan_chart
 
-MOST_LABELLED = 40  # rows of which each gets a bar with its figure, whatever the columns
+MOST_LABELLED = 40  # answers of up to this many rows have a bar with its figure for each
 MOST_BARS = 120
 MOST_EACH = 10  # bars of one `x`, and series
 MOST_COLUMNS = 400
@@ -30,10 +30,10 @@ MOST_CELLS = (60, 40)  # columns and rows of a heat map
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a renderer needs, and what is said about the chart in words."""
+    """Input of the renderer, with the description and captions of the chart."""
 
     specification: Spec
-    texts: tuple[str, ...]  # that take the places of `@0`, `@1`, …
+    texts: tuple[str, ...]  # for `@0`, `@1`, … in the specification
     description: str
     caption: tuple[str, ...]
     drawn: int  # rows of the answer
@@ -43,13 +43,14 @@ class Drawing:
 
 @dataclass(frozen=True)
 class NoChart:
-    """Why there is no chart, for people."""
+    """The reason why an answer has no chart; empty if no chart suits its columns."""
 
     reason: str
     rows: int
 
 
 def draw(answers: Answers, question: Question) -> Drawing | NoChart:
+    """Draws the chart of one answer, or says why there is none."""
     rows = answers.rows(question.name)
     try:
         chart = plan_chart(question)
@@ -57,12 +58,12 @@ def draw(answers: Answers, question: Question) -> Drawing | NoChart:
             return NoChart("", rows)
         if not rows:
             return NoChart("No rows.", 0)
-        return _drawn(answers, chart)
+        return _draw_planned(answers, chart)
     except NotDrawable as reason:
         return NoChart(f"The chart cannot be drawn: {reason}.", rows)
 
 
-def _drawn(answers: Answers, chart: ChartPlan) -> Drawing | NoChart:
+def _draw_planned(answers: Answers, chart: ChartPlan) -> Drawing | NoChart:
     if chart.mark == "histogram":
         return _histogram(answers, chart)
     canvas, data = _canvas(answers, chart)
@@ -73,10 +74,10 @@ def _drawn(answers: Answers, chart: ChartPlan) -> Drawing | NoChart:
 
 
 def _finished(chart: ChartPlan, canvas: Canvas, drawn: int, rows: int) -> Drawing:
-    said = f"{chart.question.title}. {_what(chart)}"
+    title = f"{chart.question.title}. {_what(chart)}"
     caption = tuple(canvas.caption)
     specification = canvas.specification()
-    return Drawing(specification, tuple(canvas.texts), " ".join([said, *caption]), caption, drawn, rows)
+    return Drawing(specification, tuple(canvas.texts), " ".join([title, *caption]), caption, drawn, rows)
 
 
 def _what(chart: ChartPlan) -> str:
@@ -105,31 +106,31 @@ def _canvas(answers: Answers, chart: ChartPlan) -> tuple[Canvas | None, ChartDat
             data = series(answers, chart, chart.color, MOST_POINTS, MOST_EACH)
             if not data.has_figures:
                 return None, data
-            colour_variable = lines.line if chart.mark == "line" else lines.area
-            return colour_variable(chart, data, chart.color), data
+            build = lines.line if chart.mark == "line" else lines.area
+            return build(chart, data, chart.color), data
 
 
 def _bars(answers: Answers, chart: ChartPlan) -> tuple[Canvas | None, ChartData]:
     rows = answers.rows(chart.question.name)
     if rows <= MOST_LABELLED:
         data = first_rows(answers, chart, rows)
-        canvas = bars.labelled_rows
+        build = bars.labelled_rows
     elif chart.is_one_row_each:
         most = MOST_COLUMNS if chart.x.is_ordered else MOST_BARS
         data = first_rows(answers, chart, most)
-        canvas = bars.columns if chart.x.is_ordered else bars.labelled_rows
+        build = bars.columns if chart.x.is_ordered else bars.labelled_rows
     elif chart.is_whole and chart.color is not None:
         most = MOST_COLUMNS if chart.x.is_ordered else MOST_STACKED_ROWS
         data = series(answers, chart, chart.color, most, MOST_EACH)
         return bars.stacked(chart, data, chart.color) if data.has_figures else None, data
     else:
         data = best_rows(answers, chart, MOST_BARS, _most_each(answers, chart))
-        canvas = bars.labelled_rows
-    return canvas(chart, data) if data.has_figures else None, data
+        build = bars.labelled_rows
+    return build(chart, data) if data.has_figures else None, data
 
 
 def _most_each(answers: Answers, chart: ChartPlan) -> int:
-    """Bars of one `x`; a rank may have fewer places than there is room for."""
+    """The most bars of one `x`; a rank may have fewer places."""
     rank = chart.question.rank
     if rank is None or set(rank.within) != {chart.x.identity}:
         return MOST_EACH
@@ -137,7 +138,7 @@ def _most_each(answers: Answers, chart: ChartPlan) -> int:
 
 
 def _require_apart(chart: ChartPlan, along: Axis | None) -> None:
-    """Rows that share their place must add up."""
+    """Raises NotDrawable if several rows share a place and their figures do not add up."""
     keys = {key.name for key in chart.question.keys}
     axes = [chart.x] if along is None else [chart.x, along]
     is_apart = not chart.question.lists_rows and keys <= {axis.identity for axis in axes}
@@ -147,16 +148,18 @@ def _require_apart(chart: ChartPlan, along: Axis | None) -> None:
 
 
 def _left_out(chart: ChartPlan, data: ChartData, most_each: int) -> list[str]:
-    said = []
+    sentences = []
     if data.lumped:
-        said.append(f"{data.lumped:,} of {data.rows:,} rows are added up as others.")
-    left = data.rows - data.drawn - data.lumped
-    if left:
-        said.append(f"The chart shows {data.rows - left:,} of {data.rows:,} rows{_which(chart, most_each)}.")
+        sentences.append(f"{data.lumped:,} of {data.rows:,} rows are added up as others.")
+    omitted = data.rows - data.drawn - data.lumped
+    if omitted:
+        sentences.append(
+            f"The chart shows {data.rows - omitted:,} of {data.rows:,} rows{_which(chart, most_each)}."
+        )
     empty = sum(item.figure is None for item in data.items)
     if empty:
-        said.append(f"{empty:,} {'row has' if empty == 1 else 'rows have'} no {chart.figures.name}.")
-    return said
+        sentences.append(f"{empty:,} {'row has' if empty == 1 else 'rows have'} no {chart.figures.name}.")
+    return sentences
 
 
 def _which(chart: ChartPlan, most_each: int) -> str:

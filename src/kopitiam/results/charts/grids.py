@@ -14,11 +14,11 @@ from kopitiam.results.charts.plan import Axis, ChartPlan
 from kopitiam.results.names import fitted, printable, text_width
 
 _NAME_ROOM = 220
-_OPEN_GAP = 14  # pixels before the bar that has no end
+_OPEN_GAP = 14  # pixels before the open bar
 
 
 def heat_map(plan: ChartPlan, data: ChartData, figures: Axis) -> Canvas:
-    """A cell for each `x` and `y`; the colour says in which of some steps the figure falls."""
+    """A cell for each `x` and `y`, coloured by the step that its figure falls into."""
     names, series = names_of_x(plan.x, data.items), names_of_series(plan.y, data.items)
     rows = places(plan.y, series)
     canvas = Canvas(None, figures.title, plan.x.title)
@@ -55,7 +55,7 @@ def heat_map(plan: ChartPlan, data: ChartData, figures: Axis) -> Canvas:
 
 
 class _Steps:
-    """Ranges of one round width, from little to much."""
+    """Steps of one round width, from the smallest to the largest figure."""
 
     def __init__(self, figures: list[int | Decimal], axis: Axis) -> None:
         self._axis = axis
@@ -77,7 +77,7 @@ class _Steps:
 
 
 def histogram(plan: ChartPlan, spread: Distribution) -> Canvas:
-    """Bars between round bounds. The last one may be open: it has no upper bound, and looks and reads so."""
+    """Bars between round bounds. The last one may be open, and is then dashed and labelled."""
     canvas = Canvas("y", "rows", plan.x.title, left=64, right=24, height=260, is_whole=True)
     canvas.domain = (0, max(each.count for each in spread.bins))
     has_open = spread.bins[-1].is_open
@@ -96,14 +96,14 @@ def histogram(plan: ChartPlan, spread: Distribution) -> Canvas:
     _add_bounds(canvas, ticks, pitch, has_open)
     if has_open:
         text = bin_text(spread.kind, spread.bins[-1])
-        below = boxes[-1 - int(text_width(text) // pitch) :]  # the bars that the text stands over
+        below = boxes[-1 - int(text_width(text) // pitch) :]  # the bars below the text
         y = canvas.height * (1 - max(box.end for box in below) / canvas.domain[1])
         canvas.add_labels([Label(text, canvas.width, y - 10, "end")])
     return canvas
 
 
 def _add_bounds(canvas: Canvas, ticks: list[tuple[float, str]], pitch: float, has_open: bool) -> None:
-    """As many bounds as there is room for; that of the open bar always."""
+    """Adds as many bounds as there is room for, and always that of the open bar."""
     last = [ticks.pop()] if has_open else []
     widest = max((text_width(text) for _, text in [*ticks, *last]), default=0) + 14
     every = max(1, -(-int(widest) // max(1, int(pitch))))

@@ -1,4 +1,4 @@
-"""The values on the axes of a chart: their texts, their order, and their places."""
+"""Values on the axes of a chart: their texts, order and places."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,18 +14,18 @@ from kopitiam.results.charts.data import Identity, Item
 from kopitiam.results.charts.plan import Axis
 from kopitiam.results.names import MarkedName, fitted, text_width
 
-MOST_FILLED = 400  # places, with those of periods in between that have no row
+MOST_FILLED = 400  # places, including periods without a row
 _PERIODS_OF_A_YEAR: dict[Function, tuple[str, int]] = {
     "year_month": ("-", 12),
     "year_half": ("-H", 2),
     "year_quarter": ("-Q", 4),
 }
 _TICK_ROOM = 110  # pixels of a label below the plot
-_LEAST_ROOM = 180  # pixels that names get nearly everywhere
+_LEAST_ROOM = 180  # pixels that names have almost everywhere
 
 
 class Names:
-    """The text of each value; where two look alike when shortened, their identities stand beside them."""
+    """The text of each value; texts that look the same when shortened have their identity beside them."""
 
     def __init__(self, axis: Axis, pairs: Iterable[tuple[Identity, Value]]) -> None:
         texts = {identity: cell_text(axis.column, value) for identity, value in pairs}
@@ -46,7 +46,7 @@ class Names:
 
 
 def names_of_x(axis: Axis, items: Iterable[Item]) -> Names:
-    """In the order of the values where they have one, else in that of the answer."""
+    """Names of `x` in the order of the values if they have one, else of the answer."""
     pairs = {item.x: item.x_value for item in sorted(items, key=lambda item: item.row)}
     return Names(axis, _in_order(axis, pairs))
 
@@ -65,7 +65,7 @@ def _in_order(axis: Axis, pairs: dict[Identity, Value]) -> list[tuple[Identity, 
 
 
 def places(axis: Axis, names: Names) -> dict[Identity, int]:
-    """The number of the place of each value. Periods in between that have no row keep theirs empty."""
+    """The place of each value, counted from 0. Periods without a row keep an empty place."""
     identities = names.identities
     between = _filled(axis.function, [value for value in identities if value is not None])
     if between is None or len(between) > MOST_FILLED:
@@ -98,7 +98,7 @@ def _periods(first: str, last: str, mark: str, each_year: int) -> list[str] | No
 
 
 def add_ticks(canvas: Canvas, ticks: Iterable[tuple[float, str]], step: float) -> None:
-    """Labels below the plot, as many as there is room for; neighbours are `step` pixels apart."""
+    """Adds labels below the plot, as many as there is room for; neighbours are `step` pixels apart."""
     texts = list(ticks)
     widest = max((min(text_width(text), _TICK_ROOM) for _, text in texts), default=0) + 12
     every = max(1, -(-int(widest) // max(1, int(step))))
@@ -111,7 +111,7 @@ def add_ticks(canvas: Canvas, ticks: Iterable[tuple[float, str]], step: float) -
 
 
 def measured(axis: Axis, value: Value) -> float | None:
-    """The value as a number, of an axis that is to scale: a figure, or a time."""
+    """The figure or time as a number to scale; None for other values."""
     if isinstance(value, datetime):
         return value.timestamp() if value.tzinfo else (value - datetime(1970, 1, 1)).total_seconds()
     if isinstance(value, date):

@@ -12,8 +12,8 @@ from kopitiam.results.charts.data import ChartData, Figure, Identity, Item
 from kopitiam.results.charts.labels import Names, add_ticks, measured, names_of_series, names_of_x, places
 from kopitiam.results.charts.plan import Axis, ChartPlan
 
-_MOST_MARKED = 1_000  # points of lines that tell their figure
-_MOST_SEEN = 80  # places of points that are large enough to be seen apart
+_MOST_MARKED = 1_000  # points of lines with a hover text
+_MOST_SEEN = 80  # places up to which points are large
 _DETAIL: Spec = {"field": "s", "type": "nominal"}
 _STROKE: Spec = {"field": "c", "type": "nominal", "scale": None, "legend": None}
 _HOVER: Spec = {"field": "h", "type": "nominal"}
@@ -28,7 +28,7 @@ def line(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
 
 
 def area(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
-    """Stacked if the figures add up to a whole; otherwise one above the other, half transparent."""
+    """Stacked areas if the figures add up to a whole; otherwise overlapping, half transparent ones."""
     drawing = _Lines(plan, data, along)
     if not plan.is_whole:
         values = [value for each in drawing.series for value in drawing.points(each)]
@@ -46,9 +46,9 @@ def area(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
 
 
 def points(plan: ChartPlan, data: ChartData) -> Canvas:
-    """A point for each row; of more than ten colours none is used, and pointing at a point tells the name."""
-    few = len({item.series for item in data.items}) <= CATEGORIES
-    drawing = _Lines(plan, data, plan.color if few else None)
+    """A point for each row. More than ten series have one colour, and their names only on hover."""
+    has_few = len({item.series for item in data.items}) <= CATEGORIES
+    drawing = _Lines(plan, data, plan.color if has_few else None)
     values = [value for each in drawing.series for value in drawing.points(each)]
     drawing.canvas.add_points(
         [value for value in values if value["y"] is not None],
@@ -63,7 +63,7 @@ class _Lines:
     """The series of a chart and the places of their points."""
 
     def __init__(self, plan: ChartPlan, data: ChartData, along: Axis | None) -> None:
-        self.design, self.along = plan, along
+        self.plan, self.along = plan, along
         self.items = data.items
         self.others = data.others if data.lumped else {}
         self.canvas = Canvas("y", plan.y.title, plan.x.title, left=64, right=20)
@@ -91,8 +91,8 @@ class _Lines:
         return category_colours(self.series_names)(series)
 
     def _places(self) -> dict[Identity, float]:
-        """In pixels: to scale for figures and times, else one after the other."""
-        axis, names = self.design.x, self.names
+        """Positions in pixels: to scale for figures and times, else evenly spaced."""
+        axis, names = self.plan.x, self.names
         values = {item.x: item.x_value for item in self.on_x}
         numbers = {x: measured(axis, value) for x, value in values.items()}
         is_period = axis.function is not None and axis.kind is not Kind.DATE
@@ -110,7 +110,7 @@ class _Lines:
         return at
 
     def _add_scaled_ticks(self, ordered: Sequence[Identity], at: dict[Identity, float]) -> None:
-        """Values that are there, about a label's width apart."""
+        """Adds ticks at values of the data, about a label's width apart."""
         ticks: list[tuple[float, str]] = []
         for value in ordered:
             if not ticks or at[value] - ticks[-1][0] >= 120:
@@ -118,7 +118,7 @@ class _Lines:
         add_ticks(self.canvas, ticks, self.canvas.width)
 
     def points(self, series: Identity | None, base: dict[Identity, Decimal] | None = None) -> list[Spec]:
-        """From left to right; with `base` on top of what lies there already."""
+        """Points of a series from left to right; with `base`, stacked on it and added to it."""
         is_rest = bool(self.others) and series == OTHERS
         name = OTHERS if is_rest else self.series_names[series] if self.series_names else ""
         colour = colour_variable("others") if is_rest else self.colour(series)
@@ -130,11 +130,11 @@ class _Lines:
                 below = base.get(x, Decimal(0))
                 base[x] = below + Decimal(figure or 0)
                 value |= {"y": float(base[x]), "z": float(below)}
-            values.append(value | {"h": self.canvas.hold(hover) if hover else ""})
+            values.append(value | {"h": self.canvas.add_text(hover) if hover else ""})
         return values
 
     def _own(self, series: Identity | None, is_rest: bool, name: str) -> list[tuple[Identity, Figure, str]]:
-        """Places, figures and what is told of them. A period without a row breaks the line."""
+        """Place, figure and hover text of each point. A period without a row breaks the line."""
         if is_rest:
             own = [(x, figure, self._hover(x, name, figure)) for x, figure in self.others.items()]
         else:
@@ -143,21 +143,21 @@ class _Lines:
                 for item in self.items
                 if self.along is None or item.series == series
             ]
-        there = {x for x, *_ in own}
-        return own + [(x, None, "") for x in self.slots if x not in there]
+        present = {x for x, *_ in own}
+        return own + [(x, None, "") for x in self.slots if x not in present]
 
     def _name(self, item: Item) -> str:
-        color = self.design.color
+        color = self.plan.color
         return "" if color is None else cell_text(color.column, item.series_value)
 
     def _hover(self, x: Identity, series: str, figure: Figure) -> str:
-        pairs = [(self.design.x.name, self.names[x])]
-        if self.design.color is not None:
-            pairs.append((self.design.color.name, series))
-        return hover_text([*pairs, (self.design.y.name, cell_text(self.design.y.column, figure))])
+        pairs = [(self.plan.x.name, self.names[x])]
+        if self.plan.color is not None:
+            pairs.append((self.plan.color.name, series))
+        return hover_text([*pairs, (self.plan.y.name, cell_text(self.plan.y.column, figure))])
 
     def mark_points(self, values: Sequence[Spec], *, is_seen: bool = True) -> None:
-        """Points to be pointed at; seen where they do not crowd each other."""
+        """Adds points with hover texts, unless there are too many."""
         if len(self.items) > _MOST_MARKED:
             return
         shown = [value for value in values if value["y"] is not None and value["h"]]

@@ -1,12 +1,12 @@
-"""Which chart an answer gets: the one that its definition names, or one that fits the kinds of its columns.
+"""Plans the chart of an answer: the one that its definition names, or one that suits its columns.
 
 Without a `chart` in the definition:
-- rows that are listed: a histogram of the first shown column that holds figures;
-- one measured row (no keys): no chart, since the table says it all;
+- an answer that lists rows: a histogram of the first shown column with figures;
+- one row of measures (no keys): no chart, since the table shows everything;
 - otherwise `y` is the first shown measure with figures, and `x` is the first key that is ordered (a time, a
   number), or else the first key. With exactly two keys the other one is the colour. The mark is a line if `x`
   is a point in time and nothing is ranked, else bars.
-A key stands for itself, or for the first attribute of it that is shown.
+An axis shows the key, or the first shown attribute of the key.
 """
 
 from collections.abc import Iterable
@@ -31,11 +31,11 @@ class NotDrawable(Exception):
 
 @dataclass(frozen=True)
 class Axis:
-    """A column as a chart uses it. Values are told apart by `identity`: two stores may share a name."""
+    """A column as a chart uses it. `identity` distinguishes values: two stores may share a name."""
 
     column: AnswerColumn
     identity: str
-    function: Function | None = None  # of time, that makes the values
+    function: Function | None = None  # of time, if the column is one
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class ChartPlan:
-    """A chart of one question: what is on its axes."""
+    """The chart of one question: its mark and its axes."""
 
     question: Question
     mark: Mark
@@ -74,7 +74,7 @@ class ChartPlan:
 
     @property
     def figures(self) -> Axis:
-        """What is drawn to scale: of a heat map the colour, else `y`."""
+        """The axis that is drawn to scale: the colour of a heat map, else `y`."""
         return self.color if self.mark == "rect" and self.color is not None else self.y
 
     @property
@@ -119,7 +119,7 @@ class ChartPlan:
 
 
 def require_drawable(question: Question) -> None:
-    """Raises `DefinitionError` for a chart in the definition that cannot be drawn."""
+    """Raises DefinitionError for a chart in the definition that cannot be drawn."""
     try:
         plan_chart(question)
     except NotDrawable as error:
@@ -127,7 +127,10 @@ def require_drawable(question: Question) -> None:
 
 
 def plan_chart(question: Question) -> ChartPlan | None:
-    """None if no chart fits. Raises NotDrawable for a chart in the definition that cannot be drawn."""
+    """The chart of a question; None if no chart suits it.
+
+    Raises NotDrawable for a chart in the definition that cannot be drawn.
+    """
     chart = question.chart or _chosen(question)
     if chart is None:
         return None
@@ -140,7 +143,7 @@ def plan_chart(question: Question) -> ChartPlan | None:
     color = axis_of(question, columns[chart.color]) if chart.color else None
     if chart.mark == "rect":
         if color is None:
-            raise NotDrawable("a heat map wants a column of figures as color")
+            raise NotDrawable("a heat map needs a column of figures as color")
         _require_figures(color)
     else:
         _require_figures(y)
@@ -157,7 +160,7 @@ def axis_of(question: Question, column: AnswerColumn) -> Axis:
 
 def _require_figures(axis: Axis) -> None:
     if not axis.is_figure:
-        raise NotDrawable(f"{axis.name} holds no figures")
+        raise NotDrawable(f"{axis.name} has no figures")
 
 
 def _chosen(question: Question) -> Chart | None:
@@ -167,8 +170,8 @@ def _chosen(question: Question) -> Chart | None:
         figures = [column for column in shown if column.kind in FIGURES]
         return Chart("histogram", figures[0].name, "count") if figures else None
     measures = [*shown, *question.answer_columns]
-    y = next((each for each in measures if each.role == "measure" and each.kind in FIGURES), None)
-    axes = [_standing_for(question, key, shown) for key in question.keys]
+    y = next((column for column in measures if column.role == "measure" and column.kind in FIGURES), None)
+    axes = [_axis_of_key(question, key, shown) for key in question.keys]
     if y is None or not axes:
         return None
     x = next((axis for axis in axes if axis.is_ordered), axes[0])
@@ -177,7 +180,7 @@ def _chosen(question: Question) -> Chart | None:
     return Chart(mark, x.name, y.name, others[0].name if len(others) == 1 else "")
 
 
-def _standing_for(question: Question, key: Named, shown: Iterable[AnswerColumn]) -> Axis:
+def _axis_of_key(question: Question, key: Named, shown: Iterable[AnswerColumn]) -> Axis:
     axes = [axis_of(question, column) for column in shown if column.attribute is not None]
     own = axis_of(question, question.columns_by_name[key.name])
     return next((axis for axis in axes if axis.identity == key.name), own)

@@ -33,7 +33,7 @@ from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import gaps, new_run_id
 from kopitiam.questions.catalog import builtin, read_json
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.summary import RowCount, Summary
+from kopitiam.results.summary import RowCount, RunSummary
 from spans import spans
 from waiting import PATIENCE_SECONDS
 
@@ -344,7 +344,7 @@ def _result(run: TinyRun, file: str) -> bytes:
         asked = _asked(run)
         unmatched = {"stores": 0, "menu_items": 0, "users": 0}
         return json.dumps(
-            Summary(asked, tables, unmatched, dict.fromkeys(builtin(), 1), 1.0).to_dict()
+            RunSummary(asked, tables, unmatched, dict.fromkeys(builtin(), 1), 1.0).to_dict()
         ).encode()
     name, form = file.split(".")
     if form != "parquet":

@@ -57,7 +57,9 @@ def answers_in() -> Callable[[Path], dict[str, Rows]]:
     """The rows of each CSV in a folder of answers, after a look at its header."""
 
     def read(folder: Path) -> dict[str, Rows]:
-        return {name: _rows(folder / answer.csv_name, answer.shown) for name, answer in builtin().items()}
+        return {
+            name: _rows(folder / answer.file_name("csv"), answer.shown) for name, answer in builtin().items()
+        }
 
     return read
 

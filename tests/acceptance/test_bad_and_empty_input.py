@@ -189,7 +189,7 @@ def test_no_rows_in_the_years_are_five_empty_answers(kopi, is_verified, tmp_path
     assert (run.code, run.stderr) == (0, "")
     assert run.stdout.count("no rows") == len(builtin())
     for answer in builtin().values():
-        path = tmp_path / "answers" / answer.csv_name
+        path = tmp_path / "answers" / answer.file_name("csv")
         assert path.read_text(encoding="utf-8") == ",".join(answer.shown) + "\n"
         assert json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["rows"] == []
         assert pq.read_metadata(path.with_suffix(".parquet")).num_rows == 0

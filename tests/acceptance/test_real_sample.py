@@ -50,7 +50,9 @@ def answers(out, answers_in):
 @pytest.fixture(scope="module")
 def published(real_sample):
     def read(name):
-        with (real_sample / "expected" / builtin()[name].csv_name).open(encoding="utf-8", newline="") as file:
+        with (real_sample / "expected" / builtin()[name].file_name("csv")).open(
+            encoding="utf-8", newline=""
+        ) as file:
             return [tuple(row) for row in csv.reader(file)][1:]
 
     return read
@@ -94,7 +96,7 @@ def test_the_independent_check_agrees(sample, out, is_verified):
 @pytest.mark.parametrize("name", builtin())
 def test_json_and_parquet_hold_the_rows_of_the_csv_and_more(out, answers, name):
     columns = builtin()[name].shown
-    path = out / builtin()[name].csv_name
+    path = out / builtin()[name].file_name("csv")
     table = pq.read_table(path.with_suffix(".parquet"))
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"), parse_float=Decimal)
 
@@ -139,7 +141,7 @@ def test_nothing_but_the_answers_is_said_when_nobody_watches(analyzed):
 
 
 def test_the_answer_folder_holds_exactly_the_promised_files(out):
-    stems = [Path(answer.csv_name).stem for answer in builtin().values()]
+    stems = [Path(answer.file_name("csv")).stem for answer in builtin().values()]
     expected = {f"{stem}.{form}" for stem in stems for form in ("csv", "json", "parquet")}
     assert {file.name for file in out.iterdir()} == expected | {"summary.json", "report.html", "results.xlsx"}
 

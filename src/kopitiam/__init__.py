@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-if sys.platform == "linux":  # where Arrow carries it; its other allocator keeps 80 MB more of what was freed
+if sys.platform == "linux":  # Arrow has it on Linux; its default allocator retains 80 MB more of freed memory
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """The client is loaded when it is asked for, so that importing the package stays cheap."""
+    """Load `Client` on first use, so that importing the package stays fast."""
     if name == "Client":
         from kopitiam.client.client import Client  # noqa: PLC0415
 

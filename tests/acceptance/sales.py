@@ -19,7 +19,7 @@ from kopitiam.client.calls import Calls
 from kopitiam.client.client import RunHandle
 from kopitiam.client.folder import open_folder
 from kopitiam.client.http import Transport
-from kopitiam.client.upload import Sending, upload
+from kopitiam.client.upload import UploadOptions, upload
 from kopitiam.contracts.api import CSV, OpenRun
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
@@ -90,7 +90,7 @@ def answers_to(folder: Path) -> dict[str, bytes]:
 
 
 def answers_in(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / answer.csv_name).read_bytes() for name, answer in builtin().items()}
+    return {name: (folder / answer.file_name("csv")).read_bytes() for name, answer in builtin().items()}
 
 
 def stages_of(chunks: Mapping[str, Sequence[list[Row]]], answers: Mapping[str, bytes]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class FolderClient:
 
     def send(self, sales: Sales, chunk_rows: int, label: str) -> str:
         run = self._calls.open_run(OpenRun(label=label, idempotency_key=label)).run
-        upload(self._calls, open_folder(sales.folder, TABLES), run, Sending(chunk_rows=chunk_rows))
+        upload(self._calls, open_folder(sales.folder, TABLES), run, UploadOptions(chunk_rows=chunk_rows))
         return run
 
     def fetch(self, run: str, out: Path) -> None:

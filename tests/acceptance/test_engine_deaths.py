@@ -124,4 +124,4 @@ def test_where_spark_can_never_work_analyze_ends_and_says_why(
     assert "the stream failed 5 times in a row" in done.stderr
     assert "chmod" in done.stderr
     assert "Traceback" not in done.stderr
-    assert f"what Spark said is kept in {tmp_path / 'home' / 'logs'}" in done.stderr
+    assert f"Spark's log is kept in {tmp_path / 'home' / 'logs'}" in done.stderr

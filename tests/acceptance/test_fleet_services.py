@@ -15,12 +15,13 @@ import psutil
 import psycopg
 import pytest
 
-from kopitiam.bus.open import open_bus
+from kopitiam.bus import open_bus
 from kopitiam.bus.port import BusPort
-from kopitiam.contracts.config import Settings, load_settings
+from kopitiam.contracts.config import Settings
 from kopitiam.contracts.messages import BarrierForward, Message
 from kopitiam.fleet.services import find_service, probes, service_settings
 from kopitiam.registry import open_registry
+from kopitiam.system.settings import load_settings
 from processes import is_alive
 from rabbitmq_server import ensure_installed
 from waiting import eventually

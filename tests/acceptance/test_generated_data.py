@@ -10,7 +10,7 @@ import pytest
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
 from kopitiam.spark.installation import archive_path
-from kopitiam.spark.java import find_java
+from kopitiam.spark.installation import find_java
 from kopitiam.synthetic import generate
 from oracle import plain_answers
 

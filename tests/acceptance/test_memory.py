@@ -14,7 +14,7 @@ from pathlib import Path
 from kopitiam.client.chunks import in_order, read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.landing.writer import encode
+from kopitiam.landing.chunks import encode
 from kopitiam.system.files import replace_file
 
 folder, landing = open_folder(Path(sys.argv[1]), QuestionSet.of_catalog().tables), Path(sys.argv[2])

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import RunNotFound
 from kopitiam.contracts.runs import RunState
 from kopitiam.fleet.services import find_service
-from kopitiam.fleet.services.postgresql_binaries import find_binaries
+from kopitiam.fleet.services.postgresql import find_binaries
 from kopitiam.registry import open_registry
-from kopitiam.registry.port import RegistryPort
+from kopitiam.registry.registry import Registry
+from kopitiam.system.settings import load_settings
 
 Do = Callable[..., Any]
 
@@ -62,7 +62,7 @@ def test_a_registry_is_as_it_was_when_its_back_up_is_put_back(config: Path, do: 
         assert registry.get_run(opened(registry, "new")).label == "new"
 
 
-def opened(registry: RegistryPort, label: str) -> str:
+def opened(registry: Registry, label: str) -> str:
     return registry.open_run({}, label, "owner", idempotency_key=None, lease_seconds=60, shards=1).run.run
 
 

@@ -95,7 +95,7 @@ def test_answers_so_far_are_marked_and_equal_those_to_the_chunks_that_have_come(
     asking = ("status", upload.run, "--answers", "--server", service.url)
     shown = kopi(*asking)
     assert (shown.code, shown.stderr) == (0, "")
-    assert f"provisional: {upload.rows:,} rows of the {upload.rows:,} that have come (100%)" in shown.stdout
+    assert f"provisional: {upload.rows:,} rows of the {upload.rows:,} received so far (100%)" in shown.stdout
     told = json.loads(kopi(*asking, "--json").stdout)
     assert (told["run"], told["summary"]["coverage"]) == (upload.run, whole)
     assert len(told["answers"]["3"]) == expected["3"].count(b"\n") - 1

@@ -20,7 +20,7 @@ from kopitiam.client.client import Client
 from kopitiam.client.downloads import FORMS
 from kopitiam.client.folder import check_structure, open_folder
 from kopitiam.client.http import Transport
-from kopitiam.client.upload import Sending, upload
+from kopitiam.client.upload import UploadOptions, upload
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import CHUNK_ROWS, Table
 from kopitiam.questions.catalog import builtin
@@ -28,7 +28,7 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.synthetic import Profile, WildShape, generate
-from kopitiam.synthetic.volumes import plan
+from kopitiam.synthetic.months import plan
 from kopitiam.synthetic.wild import WildSales
 from kopitiam.verification import verify
 
@@ -108,7 +108,7 @@ def submit(
         found = open_folder(folder, tables_of(questions))
         check_structure(found)
         run = client.open_run(questions=own_of(questions), ask=[each.name for each in questions])
-        upload(Calls(Transport(service.url, None)), found, run.id, Sending(chunk_rows=chunk_rows))
+        upload(Calls(Transport(service.url, None)), found, run.id, UploadOptions(chunk_rows=chunk_rows))
         chunks = run.wait(ANSWER_SECONDS).tables["transactions"].chunks
         run.download(out, forms)
     return chunks
@@ -124,7 +124,7 @@ def own_of(questions: Sequence[Question]) -> list[Question]:
 
 
 def csv_files(out: Path, questions: Sequence[Question]) -> dict[str, bytes]:
-    return {question.name: (out / question.csv_name).read_bytes() for question in questions}
+    return {question.name: (out / question.file_name("csv")).read_bytes() for question in questions}
 
 
 def wild_seed_is_answered(service: Service, scratch: Path, seed: int, questions: Sequence[Question]) -> bool:

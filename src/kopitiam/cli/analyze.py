@@ -1,5 +1,6 @@
-"""`kopi analyze`: the analyst's command."""
+"""`kopi analyze`: answers in one process; `kopi warm`: makes Spark start faster."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from kopitiam.cli.options import (
     Ask,
     Config,
     Hours,
+    Json,
     MinAmount,
     Questions,
     Top,
@@ -20,9 +22,7 @@ from kopitiam.cli.options import (
 )
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import check_structure, open_folder
-from kopitiam.contracts.config import load_settings
-
-_BRIEF_BYTES = 1 << 30
+from kopitiam.system.settings import load_settings
 
 
 def analyze(
@@ -32,7 +32,9 @@ def analyze(
     out: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Folder for the answer files.", show_default=False)
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail if a single row does not parse.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail at the first bad row instead of rejecting it.")
+    ] = False,
     years: Years = None,
     hours: Hours = None,
     min_amount: MinAmount = None,
@@ -41,48 +43,56 @@ def analyze(
     ask: Ask = None,
     config: Config = None,
     as_json: AnswersJson = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark has to say.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of Spark.")] = False,
 ) -> None:
-    """Answer questions about a folder of CSV exports, in one process: the catalog's, or those you name.
+    """Answer questions about a folder of CSV exports, in one process.
 
     Examples:
 
       kopi analyze exports                              answers in the terminal
 
-      kopi analyze exports --out answers                and as files, with a report.html to look at
+      kopi analyze exports --out answers                also as files, with a report.html
 
       kopi analyze exports --years 2024 --top 5 --strict
 
-      kopi analyze exports --questions mine.toml        all questions of a file of your own
+      kopi analyze exports --questions mine.toml        all questions of your own file
 
       kopi analyze exports --questions mine.toml --ask sales_by_hour --ask 3
     """
     settings = load_settings(config)
     parameters = run_parameters(settings.questions, years, hours, min_amount, top)
     asked = question_set(settings.questions, parameters, questions, ask)
-    found = open_folder(folder, asked.tables)
+    exports = open_folder(folder, asked.tables)
 
     if out is not None:
         require_writable(out)
 
     from kopitiam.cli.progress import AnalysisProgress
-    from kopitiam.runtime.analyze import private_client
-    from kopitiam.spark.session import SparkOptions
+    from kopitiam.runtime.analyze import analysis_client
 
-    with AnalysisProgress(found.total_bytes) as progress:
-        check_structure(found, progress.on_checked)
-        options = SparkOptions(
-            settings.spark.master,
-            settings.spark.conf,
-            is_brief=found.total_bytes < _BRIEF_BYTES,
-            is_verbose=verbose,
-        )
-        with private_client(settings, options) as (client, engine):
+    with AnalysisProgress(exports.total_bytes) as progress:
+        check_structure(exports, progress.on_checked)
+        with analysis_client(settings, exports.total_bytes, is_verbose=verbose) as (client, engine):
             from kopitiam.cli.delivery import deliver
 
             run = client.open_run(**run_arguments(asked))
-            client.upload(found, run, strict=strict, progress=progress.on_table)
-            engine.session.result()  # if Spark does not start, that is what to tell
+            run.upload(exports, strict=strict, progress=progress.on_table)
+            engine.session.result()  # raises the reason if Spark did not start
             run.wait(progress=progress.on_status)
             progress.stop()
             deliver(run, out, as_json)
+
+
+def warm(config: Config = None, as_json: Json = False) -> None:
+    """Prepare a lean Spark home and a Java class archive, which halve the start time of Spark.
+
+    Runs one small analysis. Once per installation is enough; `make setup` does it.
+    """
+    settings = load_settings(config)
+    from kopitiam.runtime.analyze import warm_up
+
+    java, archive = warm_up(settings)
+    if as_json:
+        typer.echo(json.dumps({"archive": str(archive) if archive else None, "java": java.version}))
+    else:
+        typer.echo(f"Class archive for Java {java.version}: {archive or 'not supported by this Java'}")

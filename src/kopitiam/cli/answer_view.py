@@ -1,7 +1,7 @@
-"""One answer in a terminal, arranged by the kinds and roles of its columns.
+"""Shows one answer in a terminal, laid out by the kinds and roles of its columns.
 
-Figures have bars, below the names that they belong to; a histogram shows the shape of many rows; rows without
-figures stand in columns. Nothing here knows a question by its name.
+Figures get bars, grouped under headings; an answer with many rows gets a histogram; rows without figures are
+listed in columns. No code here depends on the name of a question.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,18 +14,16 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from kopitiam.cli.bars import Figure, barred, name_text, printable, show_barred
-from kopitiam.cli.columns import in_columns
+from kopitiam.cli.columns import BarRow, bar_lines, column_lines, name_text, print_bars, printable
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import RANK, AnswerColumn, Question
 from kopitiam.results.answers import Answers
-from kopitiam.results.cells import FIGURES, cell_text
-from kopitiam.results.charts.design import Axis, NotDrawable, axis_of, design
+from kopitiam.results.cells import FIGURES, cell_text, shorten
 from kopitiam.results.charts.distribution import distribution, units_text
-from kopitiam.results.text import shorten
+from kopitiam.results.charts.plan import Axis, NotDrawable, axis_of, plan_chart
 
 MOST_LINES = 120  # of an answer with figures
-MOST_LISTED = 10  # of an answer without
+MOST_LISTED = 10  # rows of an answer without figures
 _MAX_NAME = 60  # characters; a longer name would push the figures off the line
 
 Row = dict[str, Any]
@@ -37,7 +35,7 @@ def title_of(question: Question) -> str:
 
 
 def show_answer(console: Console, answers: Answers, question: Question) -> None:
-    """What one would look at; the rest is in the files, and how much that is, is said."""
+    """Print the first rows of an answer, and how many there are if not all are shown."""
     if not answers.rows(question.name):
         console.print("  no rows", style="dim")
     elif (column := _spread_column(question)) is not None:
@@ -48,8 +46,8 @@ def show_answer(console: Console, answers: Answers, question: Question) -> None:
         _show_listed(console, answers, question)
 
 
-def say(console: Console, line: str, indent: int = 2, style: str = "") -> None:
-    """Folded between words on a terminal; a pipe gets whole lines."""
+def print_text(console: Console, line: str, indent: int = 2, style: str = "") -> None:
+    """Print a line: wrapped between words on a terminal, unwrapped to a pipe."""
     if console.is_terminal:
         console.print(Padding(Text(line, style, overflow="fold"), (0, 0, 0, indent), expand=False))
     else:
@@ -61,7 +59,7 @@ def say(console: Console, line: str, indent: int = 2, style: str = "") -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """`heading` are the columns that rows stand below; the first of `figures` has the bar."""
+    """Rows are grouped under the columns `heading`; the first of `figures` has the bar."""
 
     heading: tuple[Axis, ...]
     labels: tuple[Axis, ...]
@@ -69,7 +67,7 @@ class Layout:
 
 
 def layout_of(question: Question) -> Layout | None:
-    """None if nothing is measured that a bar could show."""
+    """Return the layout of an answer with bars, None if it has no figure to draw."""
     figures = _figures(question)
     if not figures:
         return None
@@ -81,7 +79,7 @@ def layout_of(question: Question) -> Layout | None:
 
 
 def _figures(question: Question) -> tuple[AnswerColumn, ...]:
-    """The measure that is drawn or ranked by comes first, then the others that are shown."""
+    """Return the measure of the chart or the rank, then the other measures that are shown."""
     columns = question.columns_by_name
     names = [question.chart.y if question.chart else "", question.rank.by if question.rank else ""]
     names += [*question.shown, *(measure.name for measure in question.measures)]
@@ -94,9 +92,9 @@ def _figures(question: Question) -> tuple[AnswerColumn, ...]:
 
 
 def _heading(question: Question, labels: Sequence[Axis]) -> tuple[Axis, ...]:
-    """What rows are ranked within; else names, if times stand below them; else the first of several columns.
+    """Return the columns to group by: those of the rank, else names above times, else the first column.
 
-    Where every group has one row, a heading would say no more than a label.
+    Without a heading if every group has one row.
     """
     if (rank := question.rank) is not None:
         return () if rank.top == 1 else tuple(label for label in labels if label.identity in rank.within)
@@ -107,17 +105,17 @@ def _heading(question: Question, labels: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def _show_figures(console: Console, answers: Answers, question: Question, layout: Layout) -> None:
-    """Bars of all groups are to the same scale."""
+    """Print rows with bars, group by group, all on the same scale."""
     rows = _first_rows(console, answers, question, MOST_LINES)
     rows.sort(key=lambda row: (_group(layout, row), row.get(RANK) or 0))
     figures = [_figure(layout, row) for row in rows]
     most = max(figure.size for figure in figures)
     titles = tuple(column.name for column in layout.figures)
-    head = Figure(tuple(label.name for label in layout.labels), titles[0], 0.0, titles[1:])
+    head = BarRow(tuple(label.name for label in layout.labels), titles[0], 0.0, titles[1:])
     everything = [*figures, *([head] if len(titles) > 1 else [])]
     indent = 4 if layout.heading else 2
     if len(titles) > 1:
-        for line in barred(console, [head], indent, everything, most):
+        for line in bar_lines(console, [head], indent, everything, most):
             line.stylize("dim")
             console.print(line, soft_wrap=True)
     pairs = list(zip(rows, figures, strict=True))
@@ -125,33 +123,33 @@ def _show_figures(console: Console, answers: Answers, question: Question, layout
         members = list(group)
         if layout.heading:
             names = (name_text(_text(axis.column, members[0][0])) for axis in layout.heading)
-            say(console, " · ".join(names))
-        show_barred(console, [figure for _, figure in members], indent, everything, most)
+            print_text(console, " · ".join(names))
+        print_bars(console, [figure for _, figure in members], indent, everything, most)
 
 
 def _group(layout: Layout, row: Row) -> tuple[Any, ...]:
-    """Two stores may share a name: their ids keep them apart."""
+    """Return the sort key of a row's group: names, and ids, because two stores may have the same name."""
     names = [axis.name for axis in layout.heading] + [axis.identity for axis in layout.heading]
     return tuple((row[name] is not None, row[name]) if row[name] is not None else (False,) for name in names)
 
 
-def _figure(layout: Layout, row: Row) -> Figure:
+def _figure(layout: Layout, row: Row) -> BarRow:
     first, *others = (cell_text(column, row[column.name]) for column in layout.figures)
     size = row[layout.figures[0].name]
     names = tuple(_text(label.column, row) for label in layout.labels)
-    return Figure(names, first, float(size) if size is not None else 0.0, tuple(map(printable, others)))
+    return BarRow(names, first, float(size) if size is not None else 0.0, tuple(map(printable, others)))
 
 
 def _text(column: AnswerColumn, row: Row) -> str:
     return shorten(cell_text(column, row[column.name]), _MAX_NAME)
 
 
-# -- the shape of many rows
+# -- histograms
 
 
 def _spread_column(question: Question) -> str | None:
     try:
-        drawn = design(question)
+        drawn = plan_chart(question)
     except NotDrawable:
         return None
     return drawn.x.name if drawn is not None and drawn.mark == "histogram" else None
@@ -165,16 +163,16 @@ def _show_distribution(console: Console, answers: Answers, question: Question, c
         return cell_text(measured, Decimal(text))
 
     figures = [
-        Figure((f"from {shown(units_text(spread.kind, each.first))}",), f"{each.count:,}", each.count)
-        for each in spread.bins
+        BarRow((f"from {shown(units_text(spread.kind, bin_.first))}",), f"{bin_.count:,}", bin_.count)
+        for bin_ in spread.bins
     ]
-    show_barred(console, figures)
+    print_bars(console, figures)
     facts = {"sum": spread.total, "median": spread.median, "largest": spread.largest}
     if spread.kind is Kind.NUMBER:
-        del facts["sum"]  # of ratios it would mean nothing
-    told = [f"{name} {shown(text)}" for name, text in facts.items() if text is not None and spread.count]
-    told += [f"{spread.missing:,} without a figure"] if spread.missing else []
-    say(console, " · ".join((f"{spread.count:,} in all", *told)))
+        del facts["sum"]  # a sum of ratios has no meaning
+    parts = [f"{name} {shown(text)}" for name, text in facts.items() if text is not None and spread.count]
+    parts += [f"{spread.missing:,} without a figure"] if spread.missing else []
+    print_text(console, " · ".join((f"{spread.count:,} in all", *parts)))
 
 
 # -- rows in columns
@@ -185,14 +183,14 @@ def _show_listed(console: Console, answers: Answers, question: Question) -> None
     rows = _first_rows(console, answers, question, MOST_LISTED)
     cells = [[_text(column, row) for column in columns] for row in rows]
     figures = {place for place, column in enumerate(columns) if column.kind in FIGURES}
-    for line in in_columns(console, question.shown, cells, figures, indent=2):
+    for line in column_lines(console, question.shown, cells, figures, indent=2):
         console.print(line, soft_wrap=True)
 
 
 def _first_rows(console: Console, answers: Answers, question: Question, most: int) -> list[Row]:
     count = answers.rows(question.name)
     if count > most:
-        say(console, f"the first {most:,} of {count:,}")
+        print_text(console, f"the first {most:,} of {count:,}")
     return list(first_rows(answers, question.name, most))
 
 

@@ -1,4 +1,4 @@
-"""The `kopi` command: its subcommands, and the one place where errors and signals become exit codes."""
+"""The `kopi` command: its subcommands, and the translation of errors and signals into exit codes."""
 
 import logging
 import sys
@@ -8,26 +8,24 @@ import typer
 
 from kopitiam import __version__
 from kopitiam.cli.adopt import adopt
-from kopitiam.cli.analyze import analyze
+from kopitiam.cli.analyze import analyze, warm
 from kopitiam.cli.bench import bench
 from kopitiam.cli.chaos import chaos
 from kopitiam.cli.cluster import cluster_app
 from kopitiam.cli.generate import generate
 from kopitiam.cli.node import node_app
-from kopitiam.cli.nodes import gateway, monitor, pipeline
+from kopitiam.cli.process import Terminated, raise_on_signals
 from kopitiam.cli.questions import questions
 from kopitiam.cli.runs import cancel, results, runs, status
-from kopitiam.cli.serve import serve
-from kopitiam.cli.signals import Terminated, raise_on_signals
+from kopitiam.cli.serving import gateway, monitor, pipeline, serve
 from kopitiam.cli.submit import submit
 from kopitiam.cli.verify import verify
-from kopitiam.cli.warm import warm
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.system.crash_points import armed_point
 
 app = typer.Typer(
     name="kopi",
-    help="Exact answers to questions about a coffee chain's sales: four that come with it, and your own.",
+    help="Exact answers to questions about a coffee chain's sales: four built-in ones, and your own.",
     epilog="Start with: kopi generate --out data, then kopi analyze data --out answers",
     no_args_is_help=True,
     add_completion=False,
@@ -62,28 +60,30 @@ INTERRUPTED = 130
 
 def main() -> None:
     raise_on_signals()
-    logging.getLogger().addHandler(logging.NullHandler())  # py4j mourns a killed JVM on the root logger
+    logging.getLogger().addHandler(
+        logging.NullHandler()
+    )  # py4j logs errors of a killed JVM on the root logger
     try:
-        armed_point()  # a misspelled one is better told now than never reached
+        armed_point()  # raises for an unknown crash point
         app()
     except KopitiamError as error:
-        _complain(str(error))
+        _print_error(str(error))
         sys.exit(error.exit_code)
-    except SystemExit as leaving:
-        if leaving.code == INTERRUPTED:  # Typer's word for a KeyboardInterrupt
-            _complain("interrupted")
+    except SystemExit as error:
+        if error.code == INTERRUPTED:  # Typer's exit code for KeyboardInterrupt
+            _print_error("interrupted")
         raise
     except Terminated:
-        _complain("terminated")
+        _print_error("terminated")
         sys.exit(143)
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     typer.echo(f"kopi: {message}", err=True)
 
 
-def _version(is_asked: bool) -> None:
-    if is_asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"kopi {__version__}")
         raise typer.Exit
 
@@ -91,7 +91,7 @@ def _version(is_asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     del version

@@ -1,4 +1,4 @@
-"""`kopi bench`: ratios against other engines on the same files, in one run."""
+"""`kopi bench`: compares Kopitiam with other engines on the same files."""
 
 import json
 import sys
@@ -10,8 +10,8 @@ from rich.console import Console
 
 import kopitiam
 from kopitiam.cli.options import Config, Json
-from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import ConfigError, RunFailed
+from kopitiam.system.settings import load_settings
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,22 +22,25 @@ _CHECKOUT = Path(kopitiam.__file__).parents[2]
 def bench(
     scale: Annotated[float, typer.Option(help="Size of the data; 1 is the full size.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each contender runs, in turns.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each engine runs, in turns.")] = 3,
     only: Annotated[
         list[str] | None,
         typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, streaming, ingest; repeatable."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Use this data instead.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Use this data instead of generated data.")
+    ] = None,
     sample: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Small data, to compare with a bare Spark session.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Small data, for a comparison with a bare Spark session."),
     ] = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Compare with DuckDB, Polars, pandas and plain PySpark on the same CSVs, in turns, in one run.
 
-    A warm service takes part too; how soon it answers after the last END, what a batch costs and where the
-    time of a submit goes are told apart.
+    A running service takes part too: the report has its time from the last END to the answers, the cost of a
+    batch, and the steps of a submit.
 
     Needs a source checkout and its development environment (make bench).
 
@@ -67,7 +70,7 @@ def bench(
     else:
         Console().print(report.render(result))
     if not result["ok"]:
-        raise RunFailed("a contender failed, answers differ, or a bar is missed")
+        raise RunFailed("an engine failed, answers differ, or a limit is exceeded")
 
 
 def _benchmarks() -> "tuple[ModuleType, ModuleType, ModuleType]":

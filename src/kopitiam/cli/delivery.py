@@ -1,32 +1,108 @@
-"""Answers brought from a gateway and shown, as those of this process are."""
+"""Downloads the answers of a run and prints them, as text or JSON, with the row counts below them."""
 
 import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from kopitiam.cli.terminal import answers_as_json, show_answers
+from kopitiam.cli.answer_view import first_rows, print_text, show_answer, title_of
+from kopitiam.cli.columns import name_text, printable
 from kopitiam.client.client import RunHandle
-from kopitiam.client.downloads import DownloadedAnswers
-from kopitiam.results.summary import Summary
-from kopitiam.results.workbook import WORKBOOK_FILE, write_workbook
+from kopitiam.client.downloads import first_rejected, open_download
+from kopitiam.contracts.tables import Rejected
+from kopitiam.results.answer_files import REJECTED_FILE, REPORT_FILE, WORKBOOK_FILE
+from kopitiam.results.answers import Answers
+from kopitiam.results.summary import RunSummary
+from kopitiam.results.workbook import write_workbook
+
+MOST_JSON_LISTED = 10  # rows of an answer that lists rows: it grows with the input
+MOST_JSON_GROUPS = 1_000  # rows of any other answer
 
 
-@dataclass(frozen=True)
-class _Delivered:
-    answers: DownloadedAnswers
-    summary: Summary
+def show_answers(
+    answers: Answers,
+    summary: RunSummary,
+    examples: Sequence[Rejected],
+    out: Path | None,
+    console: Console | None = None,
+) -> None:
+    """Print all answers and the row counts.
+
+    `examples` are the first rejected rows; `out` is the folder of the answer files, if they are kept.
+    """
+    console = console or Console()
+    for question in answers.question_set.questions:
+        print_text(console, title_of(question), indent=0, style="bold")
+        show_answer(console, answers, question)
+        console.print()
+    _show_row_counts(console, summary, examples, out)
+
+
+def answers_as_json(answers: Answers, summary: RunSummary) -> dict[str, Any]:
+    """Return the summary and the first rows of each answer; `summary.answers` counts all rows."""
+    return {
+        "summary": summary.to_dict(),
+        "answers": {
+            question.name: [
+                {column: _plain(row[column]) for column in answers.schema(question.name).names}
+                for row in first_rows(
+                    answers, question.name, MOST_JSON_LISTED if question.lists_rows else MOST_JSON_GROUPS
+                )
+            ]
+            for question in answers.question_set.questions
+        },
+    }
+
+
+def _plain(value: object) -> object:
+    """Return amounts as text, so that no JSON reader converts them to floats."""
+    return value if value is None or isinstance(value, bool | int) else str(value)
+
+
+def _show_row_counts(
+    console: Console, summary: RunSummary, examples: Sequence[Rejected], out: Path | None
+) -> None:
+    print_text(console, printable(_row_counts(summary)), indent=0)
+    for rejected in examples:
+        print_text(console, f"{name_text(rejected.file)}, line {rejected.line}: {name_text(rejected.reason)}")
+    if summary.rejected > len(examples):
+        print_text(console, f"… {summary.rejected - len(examples):,} more")
+    if out is not None:
+        console.print(Text(f"Answers are in {out}"), soft_wrap=True)
+        console.print(Text(f"Look at them in {out / REPORT_FILE}"), soft_wrap=True)
+        if summary.rejected:
+            console.print(Text(f"Rejected rows are in {out / REJECTED_FILE}"), soft_wrap=True)
+    elif summary.rejected:
+        console.print("Use --out to keep the rejected rows", highlight=False)
+
+
+def _row_counts(summary: RunSummary) -> str:
+    unmatched = ", ".join(f"{count} {name}" for name, count in summary.unmatched.items() if count)
+    coverage = summary.coverage
+    if coverage is not None:
+        whole = (
+            f"the {coverage.durable:,} received so far"
+            if coverage.expected is None
+            else f"{coverage.expected:,}"
+        )
+        return f"provisional: {coverage.processed:,} rows of {whole} ({coverage.share:.0%})"
+    return (
+        f"{summary.read:,} rows read = {summary.used:,} used + {summary.rejected:,} rejected"
+        f" · unmatched ids: {unmatched or 'none'} · {summary.seconds:.1f} s"
+    )
 
 
 def deliver(run: RunHandle, out: Path | None, as_json: bool) -> None:
-    """Shows the answers; without `out` only what is shown is fetched, and not kept."""
+    """Print the answers of a run that is done. With `out`, all answer files are kept in that folder."""
     if out is not None:
-        (out / WORKBOOK_FILE).unlink(missing_ok=True)  # an earlier run's
+        (out / WORKBOOK_FILE).unlink(missing_ok=True)  # of an earlier run
         run.download(out)
-        answers = DownloadedAnswers(out)
-        write_workbook(out / WORKBOOK_FILE, answers, answers.summary)
+        write_workbook(out / WORKBOOK_FILE, *open_download(out))
         _show(run.id, out, out, as_json)
         return
     with tempfile.TemporaryDirectory(prefix="kopitiam-") as scratch:
@@ -35,17 +111,16 @@ def deliver(run: RunHandle, out: Path | None, as_json: bool) -> None:
 
 
 def deliver_provisional(run: RunHandle, as_json: bool) -> None:
-    """Shows the answers to what has come so far."""
+    """Print the answers over the rows processed so far."""
     with tempfile.TemporaryDirectory(prefix="kopitiam-") as scratch:
         run.download_provisional(scratch, forms=("parquet",))
         _show(run.id, Path(scratch), None, as_json)
 
 
 def _show(run: str, folder: Path, out: Path | None, as_json: bool) -> None:
-    answers = DownloadedAnswers(folder)
-    delivered = _Delivered(answers, answers.summary)
+    answers, summary = open_download(folder)
     if as_json:
-        shown = {"run": run} | answers_as_json(delivered)
-        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        content = {"run": run} | answers_as_json(answers, summary)
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
     else:
-        show_answers(answers, delivered.summary, answers.examples, out)
+        show_answers(answers, summary, first_rejected(folder), out)

@@ -1,4 +1,4 @@
-"""`kopi generate`: synthetic data in the real layout."""
+"""`kopi generate`: synthetic data in the layout of the real exports."""
 
 import json
 from dataclasses import asdict
@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kopitiam.cli.options import Config, Json
-from kopitiam.contracts.config import load_settings
+from kopitiam.system.settings import load_settings
 
 
 def generate(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; must be empty or not there yet.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New or empty folder.")],
     scale: Annotated[float, typer.Option(help="1 = 14.6 M transactions, 29 M items, 2.2 M users.")] = 0.01,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
     profile: Annotated[
@@ -24,11 +24,12 @@ def generate(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Make synthetic sales in the layout of the real chain.
+    """Generate synthetic sales in the layout of the real chain's exports.
 
-    The profile real has its proportions too. The profile wild is for tests: every cell is valid, and the seed
-    draws all else: one store or ten thousand, names of 1,024 characters, ids and amounts at their bounds, ids
-    that no table lists, up to 100,000 distinct amounts, rows in any order. --json prints the drawn shape.
+    The profile real also has its proportions. The profile wild is for tests: every cell is valid, and the
+    seed determines the rest: one store or ten thousand, names of 1,024 characters, ids and amounts at their
+    bounds, ids that no table lists, up to 100,000 distinct amounts, rows in any order. --json prints these
+    choices.
 
     Examples:
 
@@ -40,7 +41,7 @@ def generate(
     """
     load_settings(config)
     from kopitiam.synthetic import Profile
-    from kopitiam.synthetic import generate as make
+    from kopitiam.synthetic import generate as generate_files
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -52,11 +53,11 @@ def generate(
                 tasks[table] = bars.add_task(table, total=total)
             bars.update(tasks[table], completed=done)
 
-        made = make(out, scale, seed, on_rows, profile=Profile(profile))
+        generated = generate_files(out, scale, seed, on_rows, profile=Profile(profile))
     if as_json:
-        told = {"out": str(out), "rows": made.rows, "bytes": made.bytes, "files": made.files}
-        shape = {} if made.shape is None else {"shape": asdict(made.shape)}
-        typer.echo(json.dumps(told | {"profile": profile} | shape))
+        counts = {"rows": generated.rows, "bytes": generated.bytes, "files": generated.files}
+        shape = {} if generated.shape is None else {"shape": asdict(generated.shape)}
+        typer.echo(json.dumps({"out": str(out)} | counts | {"profile": profile} | shape))
     else:
-        rows = ", ".join(f"{count:,} {table}" for table, count in made.rows.items())
-        typer.echo(f"{rows}: {made.files} files, {made.bytes / 1e6:,.1f} MB in {out}")
+        rows = ", ".join(f"{count:,} {table}" for table, count in generated.rows.items())
+        typer.echo(f"{rows}: {generated.files} files, {generated.bytes / 1e6:,.1f} MB in {out}")

@@ -1,12 +1,15 @@
-"""Flags that several commands share, and the set of questions that they make."""
+"""Options that several commands share, and what they mean: the gateway to call, the questions to ask."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from kopitiam.client.client import Client
+from kopitiam.client.http import Transport
 from kopitiam.contracts.config import QuestionsSection
 from kopitiam.contracts.errors import ConfigError, InputError, QuestionError
 from kopitiam.contracts.parameters import Parameters
@@ -15,11 +18,57 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.groups import require_few_groups
 from kopitiam.questions.question_set import QuestionSet
 
-_MOST_BYTES = 1 << 20  # of a file of questions
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="KOPI_SERVER",
+        help="Address of the gateway \\[default: that of the settings].",
+        show_default=False,
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="T", envvar="KOPI_TOKEN", help="Your token.", show_default=False),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        envvar="KOPI_CA",
+        help="Certificates to trust instead of the system's.",
+        show_default=False,
+    ),
+]
+Patience = Annotated[
+    float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for an unavailable gateway.")
+]
+SHORT_PATIENCE = 10.0  # for commands that upload nothing
+
+
+@contextmanager
+def connected(
+    server: str,
+    token: str | None,
+    authority: Path | None,
+    patience: float,
+    on_trouble: Callable[[str], None] = lambda _: None,
+) -> Iterator[Client]:
+    """Open a client and close it at the end; `on_trouble` is called with each temporary failure."""
+    transport = Transport(
+        server, token, patience_seconds=patience, verify=authority or True, on_trouble=on_trouble
+    )
+    with Client.over(transport) as client:
+        yield client
+
+
+_MAX_FILE_BYTES = 1 << 20  # of a file of questions
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="F", help="Settings file \\[default: ./kopitiam.toml if there]."),
+    typer.Option("--config", metavar="F", help="Settings file \\[default: ./kopitiam.toml if it exists]."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of text.")]
 AnswersJson = Annotated[
@@ -27,12 +76,10 @@ AnswersJson = Annotated[
     typer.Option(
         "--json",
         help="Print JSON for scripts instead of text: the first 10 rows of an answer that lists rows, the "
-        "first 1,000 of any other; summary.answers counts them all.",
+        "first 1,000 of any other; summary.answers has all counts.",
     ),
 ]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Listen beyond this machine although there are no tokens.")
-]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow other machines to connect without tokens.")]
 LogJson = Annotated[
     bool, typer.Option("--log-json", envvar="KOPI_LOG_JSON", help="Log JSON lines instead of text.")
 ]
@@ -49,14 +96,14 @@ Hours = Annotated[
 MinAmount = Annotated[
     str | None,
     typer.Option(
-        metavar="RM", help="Least amount, which @amount asks for \\[default: 75].", show_default=False
+        metavar="RM",
+        help="Smallest amount that the filter @amount accepts \\[default: 75].",
+        show_default=False,
     ),
 ]
 Top = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="Places of a rank, where it says @top \\[default: 3].", show_default=False
-    ),
+    typer.Option(metavar="N", help="Size of a ranking with top = @top \\[default: 3].", show_default=False),
 ]
 
 Questions = Annotated[
@@ -89,9 +136,9 @@ def question_set(
     files: Sequence[Path] | None = None,
     names: Sequence[str] | None = None,
 ) -> QuestionSet:
-    """What the files and names ask: all of the files without names, the catalog without either.
+    """Return the questions to ask: those named, else all of the files, else the catalog.
 
-    Raises QuestionError with file and line for the first flaw, before anything else is read or sent.
+    Raises QuestionError with file and line of the first flaw.
     """
     own = read_questions(files or [], parameters, base.max_groups)
     asked = QuestionSet.select(parameters, own, names or None)
@@ -100,9 +147,12 @@ def question_set(
 
 
 def read_questions(files: Sequence[Path], parameters: Parameters, max_groups: int) -> list[Question]:
-    """The questions of all files, each checked as far as that is possible without data."""
+    """Read the questions of all files and check them as far as possible without data.
 
-    from kopitiam.results.charts.design import require_drawable
+    Raises QuestionError for a flaw or a name that is used twice, InputError for an unreadable file.
+    """
+
+    from kopitiam.results.charts.plan import require_drawable
 
     def check(question: Question) -> None:
         require_few_groups(question, parameters, max_groups)
@@ -123,8 +173,8 @@ def _text_of(file: Path) -> str:
     try:
         if not file.is_dir() and not file.is_file() and file.exists():
             raise InputError(f"{file}: not a file; want a file of questions")
-        if file.stat().st_size > _MOST_BYTES:
-            raise InputError(f"{file}: larger than {_MOST_BYTES:,} bytes; want a file of questions")
+        if file.stat().st_size > _MAX_FILE_BYTES:
+            raise InputError(f"{file}: larger than {_MAX_FILE_BYTES:,} bytes; want a file of questions")
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
@@ -135,18 +185,18 @@ def _text_of(file: Path) -> str:
 def run_parameters(
     base: QuestionsSection, years: str | None, hours: str | None, min_amount: str | None, top: int | None
 ) -> Parameters:
-    """The parameters of the settings, with the flags above them."""
+    """Return the parameters of the settings, overridden by the flags. Raises ConfigError for a bad flag."""
     changes = {
         "years": _years(years) if years is not None else None,
         "hours": _hours(hours) if hours is not None else None,
         "min_amount": min_amount,
         "top": top,
     }
-    return base.model_copy(update={k: v for k, v in changes.items() if v is not None}).ask()
+    return base.model_copy(update={k: v for k, v in changes.items() if v is not None}).parameters()
 
 
 def run_arguments(asked: QuestionSet) -> dict[str, Any]:
-    """The arguments of `Client.open_run` that ask these questions."""
+    """Return the arguments of `Client.open_run` for these questions."""
     values = asked.parameters.to_dict()
     is_catalog = asked.questions == QuestionSet.of_catalog().questions
     return {

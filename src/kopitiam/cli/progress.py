@@ -1,6 +1,11 @@
-"""Progress bars on the error stream; nothing when that is not a terminal."""
+"""The progress of a run: its status as text, and progress bars on the error stream.
+
+Progress bars are shown only if the error stream is a terminal.
+"""
 
 import time
+from collections.abc import Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -21,17 +26,99 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from kopitiam.cli.status_view import chunks_processed, progress_line
-from kopitiam.client.upload_progress import TableProgress
-from kopitiam.contracts.api import RunStatus
+from kopitiam.cli.columns import BarRow, bar_lines, name_text, printable
+from kopitiam.client.upload import TableProgress
+from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
 from kopitiam.questions.layout import LAYOUT
+
+
+def status_lines(status: RunStatus, console: Console) -> Iterator[Text]:
+    name = f"run {status.run}{f' ({name_text(status.label)})' if status.label else ''}"
+    yield Text(f"{name}: {status.state}, since {local_time(status.created_at)}")
+    if status.error:
+        yield Text(printable(status.error), "red")
+    yield Text("tables", "bold")
+    tables = [_table(name, table) for name, table in status.tables.items()]
+    yield from bar_lines(console, tables, most=1.0)
+    if status.stages:
+        yield Text("stages", "bold")
+        yield from bar_lines(console, list(_stages(status)), most=1.0)
+
+
+def progress_line(status: RunStatus) -> str:
+    """Return one line with the chunks processed and the state."""
+    done, expected = chunks_processed(status)
+    return f"{done:,} of {expected:,} chunks processed · {status.state}"
+
+
+def chunks_processed(status: RunStatus) -> tuple[int, int]:
+    """Return the number of processed chunks and of all chunks.
+
+    Before END, the chunks of a table are those received so far.
+    """
+    tables = status.tables.values()
+    known = (table.chunks if table.expected_chunks is None else table.expected_chunks for table in tables)
+    return sum(table.processed for table in tables), sum(known)
+
+
+def local_time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _table(name: str, table: TableStatus) -> BarRow:
+    chunks = f"{_of(table.chunks, table.expected_chunks)} chunks"
+    rejected = f"{table.rejected:,} rejected"
+    rows = f"{_of(table.rows, table.expected_rows)} rows"
+    return BarRow(
+        (name, "sealed" if table.sealed else "open", chunks, rejected),
+        rows,
+        _share(table.rows, table.expected_rows),
+    )
+
+
+def _stages(status: RunStatus) -> Iterator[BarRow]:
+    """Yield each stage in total and, if there are several shards, each shard of it."""
+    for stage, shards in status.stages.items():
+        whole = _sum(list(shards.values()))
+        yield _stage(stage, whole)
+        if len(shards) > 1:
+            yield from (_stage(f"  shard {shard}", work) for shard, work in shards.items())
+
+
+def _stage(name: str, work: StageStatus) -> BarRow:
+    rows = f"{work.rows_out:,} of {work.rows:,} rows went on"
+    chunks = f"{_of(work.processed, work.expected)} chunks"
+    return BarRow((name, rows), chunks, _share(work.processed, work.expected))
+
+
+def _sum(shards: list[StageStatus]) -> StageStatus:
+    expected = [shard.expected for shard in shards]
+    return StageStatus(
+        role=shards[0].role,
+        expected=None if None in expected else sum(count or 0 for count in expected),
+        processed=sum(shard.processed for shard in shards),
+        rows=sum(shard.rows for shard in shards),
+        rows_out=sum(shard.rows_out for shard in shards),
+    )
+
+
+def _of(done: int, expected: int | None) -> str:
+    return f"{done:,}" if expected is None else f"{done:,} of {expected:,}"
+
+
+def _share(done: int, expected: int | None) -> float:
+    """Return the share that is done: 1 if nothing is expected."""
+    if expected is None:
+        return 0.0
+    return done / expected if expected else 1.0
+
 
 _WIDEST = max(map(len, LAYOUT))
 _QUIET_SECONDS = 10.0
 
 
 class _Amount(ProgressColumn):
-    """Bytes and speed for what is read, the step for Spark."""
+    """Shows bytes and speed of a read or upload, and the step of the pipeline."""
 
     def __init__(self) -> None:
         super().__init__(Column(no_wrap=True))
@@ -47,7 +134,7 @@ class _Amount(ProgressColumn):
 
 
 class _Bars:
-    """Bars that are taken away when they are stopped."""
+    """Progress bars that disappear when they are stopped."""
 
     def __init__(self, width: int, *columns: ProgressColumn) -> None:
         console = Console(stderr=True)
@@ -77,6 +164,8 @@ class _Bars:
 
 
 class AnalysisProgress(_Bars):
+    """Bars of `kopi analyze`: the check, the upload, and Spark."""
+
     def __init__(self, total_bytes: int) -> None:
         super().__init__(30, TimeElapsedColumn())
         self._tables: dict[str, int] = {}
@@ -87,8 +176,8 @@ class AnalysisProgress(_Bars):
     def on_checked(self, count: int) -> None:
         self._progress.advance(self._checking, count)
 
-    def on_table(self, seen: TableProgress) -> None:
-        self._tables[seen.table] = seen.bytes_read
+    def on_table(self, progress: TableProgress) -> None:
+        self._tables[progress.table] = progress.bytes_read
         self._progress.update(self._reading, completed=sum(self._tables.values()))
 
     def on_status(self, status: RunStatus) -> None:
@@ -97,7 +186,7 @@ class AnalysisProgress(_Bars):
 
 
 class SubmitProgress(_Bars):
-    """The check, a bar for each table that is sent, and what the pipeline makes of them."""
+    """Bars of `kopi submit`: the check, the upload of each table, and the pipeline."""
 
     def __init__(self, total_bytes: int) -> None:
         super().__init__(12)
@@ -109,11 +198,11 @@ class SubmitProgress(_Bars):
     def on_checked(self, count: int) -> None:
         self._progress.advance(self._checking, count)
 
-    def on_table(self, seen: TableProgress) -> None:
-        if seen.table not in self._tables:
-            name = seen.table.ljust(_WIDEST)
-            self._tables[seen.table] = self._progress.add_task(name, total=seen.bytes_total, rows=0)
-        self._progress.update(self._tables[seen.table], completed=seen.bytes_read, rows=seen.rows)
+    def on_table(self, progress: TableProgress) -> None:
+        if progress.table not in self._tables:
+            name = progress.table.ljust(_WIDEST)
+            self._tables[progress.table] = self._progress.add_task(name, total=progress.bytes_total, rows=0)
+        self._progress.update(self._tables[progress.table], completed=progress.bytes_read, rows=progress.rows)
 
     def on_status(self, status: RunStatus) -> None:
         if self._pipeline is None:
@@ -121,13 +210,13 @@ class SubmitProgress(_Bars):
         _show_stages(self._progress, self._pipeline, status)
 
     def on_trouble(self, trouble: str) -> None:
-        """Several threads may wait for the same gateway: a line now and then is enough."""
+        """Print that the gateway is unavailable, at most one line in ten seconds."""
         if time.monotonic() >= self._quiet_until:
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
-            self.say(f"waiting for the gateway: {trouble}")
+            self.print_line(f"waiting for the gateway: {trouble}")
 
-    def say(self, line: str) -> None:
-        """A line that stays, above the bars."""
+    def print_line(self, line: str) -> None:
+        """Print a line above the bars, which stays."""
         self._progress.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 

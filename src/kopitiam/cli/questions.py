@@ -1,4 +1,4 @@
-"""`kopi questions`: the catalog, or a check of definitions of one's own."""
+"""`kopi questions`: shows the catalog, or checks your own definitions."""
 
 import json
 from collections.abc import Iterable
@@ -8,17 +8,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from kopitiam.cli.answer_view import say, title_of
+from kopitiam.cli.answer_view import print_text, title_of
 from kopitiam.cli.options import Config, Json, read_questions
-from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
-from kopitiam.questions.costs import bytes_per_row
 from kopitiam.questions.definitions import Question
-from kopitiam.questions.explanations import explain
+from kopitiam.questions.explanations import bytes_per_row, explain, text_of
 from kopitiam.questions.groups import count_groups
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.questions.sql_text import text_of
+from kopitiam.system.settings import load_settings
 
 
 def questions(
@@ -32,9 +30,9 @@ def questions(
 ) -> None:
     """Show the questions of the catalog, or check files with questions of your own.
 
-    Each question is told in sentences: what it reads and what that costs, which rows count, what is kept of
-    them and how it merges, how it is ranked, what the answer shows. Of a file with a flaw, the first flaw is
-    told with its line, and the command ends with 2. docs/questions.md says how to write a question.
+    Explains each question: what it reads and what that costs, which rows count, what a partial keeps and how
+    partials merge, the ranking, and the columns of the answer. For a file with a flaw, prints the first flaw
+    with its line and exits with 2. docs/questions.md explains how to write a question.
 
     Examples:
 
@@ -45,13 +43,13 @@ def questions(
       kopi questions mine.toml --json
     """
     settings = load_settings(config).questions
-    parameters = settings.ask()
+    parameters = settings.parameters()
     own = read_questions(files or [], parameters, settings.max_groups)
     shown = own or list(builtin().values())
-    QuestionSet.select(parameters, own)  # questions that are asked together must not share names of stages
+    QuestionSet.select(parameters, own)  # raises if two questions share the name of a stage
     if as_json:
-        told = [_told(question, parameters) for question in shown]
-        typer.echo(json.dumps({"questions": told}, indent=2, ensure_ascii=False))
+        content = [_as_json(question, parameters) for question in shown]
+        typer.echo(json.dumps({"questions": content}, indent=2, ensure_ascii=False))
     else:
         _show(shown, files or [])
 
@@ -59,27 +57,29 @@ def questions(
 def _show(shown: Iterable[Question], files: list[Path]) -> None:
     console = Console()
     for question in shown:
-        say(console, title_of(question), indent=0, style="bold")
+        print_text(console, title_of(question), indent=0, style="bold")
         for sentence in explain(question):
-            say(console, sentence)
+            print_text(console, sentence)
         console.print()
     if files:
         flags = " ".join(f"--questions {file}" for file in files)
-        say(console, f"All of them can be asked: kopi analyze DIR {flags}", indent=0)
+        print_text(console, f"All questions are valid. Ask them with: kopi analyze DIR {flags}", indent=0)
     else:
-        say(console, "Your own questions go into a file: kopi questions F checks them.", indent=0)
+        print_text(
+            console, "Write your own questions in a TOML file and check it with: kopi questions F", indent=0
+        )
 
 
-def _told(question: Question, parameters: Parameters) -> dict[str, Any]:
+def _as_json(question: Question, parameters: Parameters) -> dict[str, Any]:
     return {
         "name": question.name,
         "title": question.title,
         "builtin": question.is_builtin,
-        "file": question.csv_name,
+        "file": question.file_name("csv"),
         "reads": {table: list(columns) for table, columns in question.reads.items()},
         "bytes_per_row": bytes_per_row(question),
-        "keeps": [text_of(each) for each in question.kept],
-        "aggregates": [text_of(each) for each in question.aggregates],
+        "keeps": [text_of(expression) for expression in question.kept],
+        "aggregates": [text_of(aggregate) for aggregate in question.aggregates],
         "groups": None if question.lists_rows else count_groups(question, parameters),
         "columns": [
             {

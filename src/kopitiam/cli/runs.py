@@ -1,4 +1,4 @@
-"""`kopi runs`, `status`, `results`, `cancel`: what a gateway knows of runs."""
+"""`kopi runs`, `status`, `results`, `cancel`: the runs of a gateway."""
 
 import contextlib
 import json
@@ -11,31 +11,33 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from kopitiam.cli.columns import in_columns
-from kopitiam.cli.connection import (
+from kopitiam.cli.columns import column_lines
+from kopitiam.cli.options import (
     SHORT_PATIENCE,
+    AnswersJson,
     Authority,
+    Config,
+    Json,
     Patience,
     Server,
     Token,
     connected,
 )
-from kopitiam.cli.options import AnswersJson, Config, Json
-from kopitiam.cli.status_view import moment, progress_line, status_lines
-from kopitiam.client.client import require_hope
-from kopitiam.client.events import Listener
-from kopitiam.client.events import watch as listen
+from kopitiam.cli.progress import local_time, progress_line, status_lines
+from kopitiam.client.calls import Calls
+from kopitiam.client.client import raise_if_failed
+from kopitiam.client.http import Transport
 from kopitiam.contracts.api import RunStatus
-from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import ConfigError, RunError
 from kopitiam.contracts.runs import RunState
+from kopitiam.system.settings import load_settings
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.", show_default=False)]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
 
 
 def runs(
     *,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs to list.")] = 20,
     server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
@@ -46,17 +48,17 @@ def runs(
     """List your runs, newest first."""
     settings = load_settings(config)
     with connected(server or settings.gateway.url, token, authority, patience) as client:
-        found = list(islice(client.runs(), limit))
+        statuses = list(islice(client.runs(), limit))
     if as_json:
-        typer.echo(json.dumps([status.model_dump(mode="json") for status in found], indent=2))
+        typer.echo(json.dumps([status.model_dump(mode="json") for status in statuses], indent=2))
         return
     console = Console()
     rows = [
-        (status.run, status.label, status.state, moment(status.created_at), *_counts(status))
-        for status in found
+        (status.run, status.label, status.state, local_time(status.created_at), *_counts(status))
+        for status in statuses
     ]
     titles = ("run", "label", "state", "since", "rows", "rejected")
-    for line in in_columns(console, titles, rows, figures={4, 5}) if found else [Text("no runs")]:
+    for line in column_lines(console, titles, rows, figures={4, 5}) if statuses else [Text("no runs")]:
         console.print(line, soft_wrap=True)
 
 
@@ -67,10 +69,8 @@ def _counts(status: RunStatus) -> tuple[str, str]:
 def status(
     run: Run,
     *,
-    answers: Annotated[
-        bool, typer.Option("--answers", help="Show the answers so far, provisional until it is done.")
-    ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is over.")] = False,
+    answers: Annotated[bool, typer.Option("--answers", help="Show the provisional answers.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it ends.")] = False,
     server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
@@ -78,37 +78,39 @@ def status(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far a run has come.
+    """Show the status of a run.
 
     Examples:
 
       kopi status RUN
 
-      kopi status RUN --watch        live; ends with the run, and with 1 if it failed
+      kopi status RUN --watch        live, until the run ends; exits with 1 if it failed
 
-      kopi status RUN --answers      what the answers are so far, and how many rows they cover
+      kopi status RUN --answers      the answers so far, and how many rows they cover
     """
     settings = load_settings(config)
     address = server or settings.gateway.url
     if watch and answers:
         raise ConfigError("want either --watch or --answers")
     if watch:
-        _watch(run, Listener(address, token, patience_seconds=patience, verify=authority or True), as_json)
+        transport = Transport(address, token, patience_seconds=patience, verify=authority or True)
+        with contextlib.closing(transport):
+            _watch(Calls(transport), run, as_json)
         return
     with connected(address, token, authority, patience) as client:
         handle = client.run(run)
-        found = handle.status()
+        current = handle.status()
         if answers:
             from kopitiam.cli.delivery import deliver_provisional
 
-            require_hope(found)
+            raise_if_failed(current)
             deliver_provisional(handle, as_json)
             return
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        typer.echo(current.model_dump_json(indent=2))
     else:
         console = Console()
-        for line in status_lines(found, console):
+        for line in status_lines(current, console):
             console.print(line, soft_wrap=True)
 
 
@@ -125,25 +127,25 @@ def results(
     config: Config = None,
     as_json: AnswersJson = False,
 ) -> None:
-    """Show the answers of a run, and keep them as files."""
+    """Show the answers of a run that is done, and keep them as files with --out."""
     settings = load_settings(config)
     from kopitiam.cli.delivery import deliver
 
     with connected(server or settings.gateway.url, token, authority, patience) as client:
         handle = client.run(run)
-        found = handle.status()
-        require_hope(found)
-        if found.state != RunState.DONE:
-            raise RunError(f"run {run} is {found.state}: its answers are not there yet")
+        current = handle.status()
+        raise_if_failed(current)
+        if current.state != RunState.DONE:
+            raise RunError(f"run {run} is {current.state}: its answers are not ready yet")
         deliver(handle, out, as_json)
 
 
 def cancel(
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="The id of the run.", show_default=False)
+        str | None, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All your runs that are not over.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="End all your runs that are not over.")] = False,
     server: Server = None,
     token: Token = None,
     patience: Patience = SHORT_PATIENCE,
@@ -151,32 +153,32 @@ def cancel(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """End a run by force: what was sent is removed, other runs never notice."""
+    """End a run and remove its data; other runs are not affected."""
     settings = load_settings(config)
     if (run is None) != every:
         raise ConfigError("want either RUN or --all")
     with connected(server or settings.gateway.url, token, authority, patience) as client:
         if run is not None:
-            wanted = [run]
+            ids = [run]
         else:
-            wanted = [found.run for found in client.runs() if not RunState(found.state).is_over]
-        ended = [client.cancel(name) for name in wanted]
+            ids = [status.run for status in client.runs() if not RunState(status.state).is_over]
+        ended = [client.cancel(id_) for id_ in ids]
     if as_json:
-        shown = [found.model_dump(mode="json") for found in ended]
-        typer.echo(json.dumps(shown if every else shown[0], indent=2))
+        content = [status.model_dump(mode="json") for status in ended]
+        typer.echo(json.dumps(content if every else content[0], indent=2))
     else:
-        for found in ended:
-            typer.echo(f"run {found.run} is {found.state}")
+        for status in ended:
+            typer.echo(f"run {status.run} is {status.state}")
 
 
-def _watch(run: str, listener: Listener, as_json: bool) -> None:
-    """A picture that changes, or, where nobody looks, a line for each change."""
+def _watch(calls: Calls, run: str, as_json: bool) -> None:
+    """Show a live view on a terminal, else print a line for each change."""
     console = Console()
-    picture = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
-    with contextlib.closing(listener), picture or contextlib.nullcontext():
-        for found in listen(listener, run):
-            if picture is not None:
-                picture.update(Group(*status_lines(found, console)), refresh=True)
+    view = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
+    with view or contextlib.nullcontext():
+        for status in calls.watch(run):
+            if view is not None:
+                view.update(Group(*status_lines(status, console)), refresh=True)
             else:
-                typer.echo(found.model_dump_json() if as_json else f"run {run}: {progress_line(found)}")
-    require_hope(found)
+                typer.echo(status.model_dump_json() if as_json else f"run {run}: {progress_line(status)}")
+    raise_if_failed(status)

@@ -1,4 +1,4 @@
-"""`kopi submit`: a folder to a gateway, and its answers back."""
+"""`kopi submit`: uploads a folder to a gateway and shows the answers."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kopitiam.cli.connection import Authority, Server, Token, connected
 from kopitiam.cli.options import (
     AnswersJson,
     Ask,
+    Authority,
     Config,
     Hours,
     MinAmount,
     Questions,
+    Server,
+    Token,
     Top,
     Years,
+    connected,
     has_flags,
     question_set,
     run_arguments,
@@ -27,14 +30,15 @@ from kopitiam.client.client import RunHandle
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import InputFolder, check_structure, open_folder
 from kopitiam.client.http import PATIENCE_SECONDS
-from kopitiam.contracts.config import QuestionsSection, load_settings
+from kopitiam.contracts.config import QuestionsSection
 from kopitiam.contracts.errors import ConfigError, Unavailable
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.system.settings import load_settings
 
 if TYPE_CHECKING:
     from kopitiam.cli.progress import SubmitProgress
 
-_FIRST_SECONDS = 45.0  # a gateway that has just died is back by then
+_FIRST_SECONDS = 45.0  # long enough for a dead gateway to be revived
 
 
 def submit(
@@ -44,15 +48,17 @@ def submit(
     *,
     server: Server = None,
     token: Token = None,
-    label: Annotated[str, typer.Option(metavar="L", help="A name for people.", show_default=False)] = "",
+    label: Annotated[str, typer.Option(metavar="L", help="A name for the run.", show_default=False)] = "",
     out: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Folder for the answer files.", show_default=False)
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with an upload.", show_default=False)
+        str | None, typer.Option(metavar="RUN", help="Continue the upload of this run.", show_default=False)
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail if a single row does not parse.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Leave when all is sent.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail at the first bad row instead of rejecting it.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Exit after the upload.")] = False,
     years: Years = None,
     hours: Hours = None,
     min_amount: MinAmount = None,
@@ -64,7 +70,7 @@ def submit(
         typer.Option(
             metavar="S",
             min=0,
-            help=f"Seconds to wait for a gateway that is away \\[default: {_FIRST_SECONDS:.0f} at first, "
+            help=f"Seconds to wait for an unavailable gateway \\[default: {_FIRST_SECONDS:.0f} at first, "
             f"{PATIENCE_SECONDS:.0f} once the run is open].",
             show_default=False,
         ),
@@ -81,13 +87,13 @@ def submit(
 
       kopi submit exports --questions mine.toml --ask sales_by_hour
 
-      kopi submit exports --resume 0f8c2d...   go on after a crash: only what is missing is sent
+      kopi submit exports --resume 0f8c2d...   continue after a crash: sends only missing chunks
     """
     settings = load_settings(config)
     flags = (years, hours, min_amount, top)
     asked = question_set(settings.questions, run_parameters(settings.questions, *flags), questions, ask)
     if resume is not None and (label or has_flags(*flags) or questions or ask):
-        raise ConfigError("--resume: the run has its label and its questions already")
+        raise ConfigError("--resume: the run already has its label and its questions")
     if out is not None:
         require_writable(out)
 
@@ -100,18 +106,18 @@ def submit(
     if resume is not None:
         with connected(server, token, authority, first) as client:
             tables = client.run(resume).tables()
-    found = open_folder(folder, tables)
+    exports = open_folder(folder, tables)
     with (
-        SubmitProgress(found.total_bytes) as progress,
+        SubmitProgress(exports.total_bytes) as progress,
         connected(server, token, authority, later, progress.on_trouble) as client,
     ):
-        check_structure(found, progress.on_checked)
+        check_structure(exports, progress.on_checked)
         if resume is None:
             with connected(server, token, authority, first, progress.on_trouble) as opening:
                 resume = opening.open_run(label, **_arguments(settings.questions, asked, *flags)).id
         run = client.run(resume)
-        with _resumable(run, _again(found, run, server, out, strict), progress):
-            client.upload(found, run, strict=strict, progress=progress.on_table)
+        with _resumable(run, _resume_hint(exports, run, server, out, strict), progress):
+            run.upload(exports, strict=strict, progress=progress.on_table)
             if not no_wait:
                 run.wait(progress=progress.on_status)
             progress.stop()
@@ -129,14 +135,14 @@ def _arguments(
     min_amount: str | None,
     top: int | None,
 ) -> dict[str, Any]:
-    """Parameters that the settings or the flags say; the rest is left to the gateway."""
+    """Return only the parameters that settings or flags give: the gateway has its own defaults."""
     flags = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
     given = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
     arguments = run_arguments(asked)
     return {name: value for name, value in arguments.items() if name not in flags or name in given}
 
 
-def _again(folder: InputFolder, run: RunHandle, server: str, out: Path | None, strict: bool) -> str:
+def _resume_hint(folder: InputFolder, run: RunHandle, server: str, out: Path | None, strict: bool) -> str:
     words = ["kopi", "submit", str(folder.path), "--server", server, "--resume", run.id]
     words += ["--out", str(out)] if out is not None else []
     words += ["--strict"] if strict else []
@@ -144,13 +150,13 @@ def _again(folder: InputFolder, run: RunHandle, server: str, out: Path | None, s
 
 
 @contextmanager
-def _resumable(run: RunHandle, again: str, progress: "SubmitProgress") -> Iterator[None]:
-    """Whatever ends this process, the run goes on; its id is told at once, for those who are killed."""
-    progress.say(f"run {run.id}; {again}")
+def _resumable(run: RunHandle, resume_hint: str, progress: "SubmitProgress") -> Iterator[None]:
+    """Print how to resume: at once, in case the process is killed, and when the upload is interrupted."""
+    progress.print_line(f"run {run.id}; {resume_hint}")
     try:
         yield
     except BaseException as error:
         progress.stop()
-        if isinstance(error, Unavailable) or not isinstance(error, Exception):  # or a signal
-            typer.echo(f"run {run.id} is not cancelled; {again}", err=True)
+        if isinstance(error, Unavailable) or not isinstance(error, Exception):  # a signal
+            typer.echo(f"run {run.id} is not cancelled; {resume_hint}", err=True)
         raise

@@ -1,4 +1,4 @@
-"""`kopi verify`: an independent check of answers."""
+"""`kopi verify`: the independent check of answers."""
 
 import json
 from dataclasses import asdict
@@ -20,13 +20,17 @@ from kopitiam.cli.options import (
     question_set,
     run_parameters,
 )
-from kopitiam.contracts.config import load_settings
 from kopitiam.contracts.errors import Difference
+from kopitiam.system.settings import load_settings
 
 
 def verify(
-    data: Annotated[Path, typer.Argument(metavar="DIR", help="The CSV exports.", show_default=False)],
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The answer files.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)
+    ],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Folder with the answer files.", show_default=False)
+    ],
     years: Years = None,
     hours: Hours = None,
     min_amount: MinAmount = None,
@@ -36,11 +40,10 @@ def verify(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Check answers against the CSV exports with DuckDB, without Spark: amounts, multisets, order, ties.
+    """Check answer files against the CSV exports with DuckDB, without Spark: every cell, order and ties.
 
-    Ends with 1 and the differences if there are any. What was asked, questions of your own included, is
-    taken from the summary.json beside the answers, unless flags say otherwise; where there is none, from the
-    settings.
+    Prints the differences and exits with 1 if there are any. Flags say which questions were asked; without
+    flags, summary.json in RESULTS does, and without it the settings.
 
     Examples:
 
@@ -71,4 +74,4 @@ def verify(
         for line in report.differences:
             typer.echo(f"  {line}")
     if not report.is_equal:
-        raise Difference(f"the answers in {results} are not those of {data}")
+        raise Difference(f"the answers in {results} differ from those of {data}")

@@ -1,1 +1,1 @@
-"""The side of the person with the files: a CSV folder becomes numbered chunks."""
+"""The client: reads a folder of CSV files, uploads it in numbered chunks, downloads the answers."""

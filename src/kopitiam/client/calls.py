@@ -1,7 +1,8 @@
-"""The calls that a client makes, as functions: contracts in, contracts out."""
+"""The gateway's HTTP calls as methods. Retries and the translation of errors are in `http`."""
 
 import base64
 import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,22 +23,26 @@ from kopitiam.contracts.api import (
     StoredChunk,
 )
 from kopitiam.contracts.errors import RunNotFound, ServiceError
-from kopitiam.contracts.runs import is_run_id
-from kopitiam.results.forms import SUMMARY_FILE
+from kopitiam.contracts.runs import RunState, is_run_id
+from kopitiam.results.answer_files import SUMMARY_FILE
 
 _JSON = {"Content-Type": "application/json"}
+_RECONNECT_SECONDS = 0.5
 Message = TypeVar("Message", bound=BaseModel)
 
 
 class Calls:
-    """Every call may be made again: a chunk has a number, an opening a key, END is the same END."""
+    """The calls of one gateway. All of them are idempotent, so the transport may retry any of them:
+
+    chunks are numbered, an opening carries an idempotency key, and a repeated END is the same END.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    def open_run(self, wanted: OpenRun) -> RunStatus:
-        """Only with an idempotency key does a repetition not open a second run."""
-        body = wanted.model_dump_json(exclude_none=True).encode()
+    def open_run(self, request: OpenRun) -> RunStatus:
+        """Open a run. Without an idempotency key, a retry may open a second one."""
+        body = request.model_dump_json(exclude_none=True).encode()
         return self._read(RunStatus, self.transport.call("POST", "/runs", body, _JSON))
 
     def status(self, run: str) -> RunStatus:
@@ -72,10 +77,10 @@ class Calls:
         return self.transport.call("GET", f"{_path(run)}/results/{file}").content
 
     def provisional_attempt(self, run: str) -> str | None:
-        """Which set of answers to what has come so far can be had now."""
-        asked = f"{_path(run)}/results/{SUMMARY_FILE}?provisional=true"
-        found: str | None = self.transport.call("GET", asked).headers.get(ATTEMPT_HEADER)
-        return found
+        """Return the id of the newest set of provisional answers, None if the gateway does not name it."""
+        path = f"{_path(run)}/results/{SUMMARY_FILE}?provisional=true"
+        attempt: str | None = self.transport.call("GET", path).headers.get(ATTEMPT_HEADER)
+        return attempt
 
     def fetch_result(self, run: str, file: str, target: Path, query: str = "") -> None:
         self.transport.fetch(f"{_path(run)}/results/{file}{query}", target)
@@ -83,16 +88,39 @@ class Calls:
     def fetch_rejected(self, run: str, target: Path) -> None:
         self.transport.fetch(f"{_path(run)}/rejected.csv", target)
 
+    def watch(self, run: str) -> Iterator[RunStatus]:
+        """Yield the status of a run at once and after every change, until the run is over.
+
+        Reconnects when the stream of events breaks.
+        """
+        path = f"{_path(run)}/events"
+        while True:
+            for status in _statuses(self.transport.lines(path)):
+                yield status
+                if RunState(status.state).is_over:
+                    return
+            self.transport.sleep(_RECONNECT_SECONDS)
+
     def _read(self, kind: type[Message], response: httpx.Response) -> Message:
         try:
             return kind.model_validate_json(response.content)
         except ValidationError:
             server = self.transport.server
-            raise ServiceError(f"{server} does not answer as a Kopitiam gateway does") from None
+            raise ServiceError(f"{server}: the response is not that of a Kopitiam gateway") from None
 
 
 def _path(run: str) -> str:
-    """Only what is an id may become part of an address."""
+    """Return the path of a run. Raises RunNotFound for a text that is not an id: it must not enter a URL."""
     if not is_run_id(run):
         raise RunNotFound(f"no run {run!r}: an id has 16 to 32 letters and digits")
     return f"/runs/{run}"
+
+
+def _statuses(lines: Iterable[str]) -> Iterator[RunStatus]:
+    for line in lines:
+        field, _, value = line.partition(":")
+        if field == "data":
+            try:
+                yield RunStatus.model_validate_json(value)
+            except ValidationError:
+                raise ServiceError("the events are not those of a Kopitiam gateway") from None

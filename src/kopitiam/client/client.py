@@ -1,4 +1,4 @@
-"""A gateway as a Python object: open a run, send a folder, wait, take the answers."""
+"""The public client: open a run, upload a folder, wait, read or download the answers."""
 
 import json
 import uuid
@@ -16,8 +16,7 @@ from kopitiam.client.calls import Calls
 from kopitiam.client.downloads import FORMS, download, download_provisional
 from kopitiam.client.folder import InputFolder, check_structure, open_folder
 from kopitiam.client.http import CONNECTIONS, PATIENCE_SECONDS, Transport
-from kopitiam.client.upload import Sending, upload
-from kopitiam.client.upload_progress import Progress
+from kopitiam.client.upload import Progress, UploadOptions, upload
 from kopitiam.contracts.api import AskedQuestions, OpenRun, RunStatus
 from kopitiam.contracts.errors import ConfigError, InputError, RunFailed, RunOver
 from kopitiam.contracts.parameters import Parameters
@@ -50,9 +49,12 @@ class RunHandle:
     def wait(
         self, timeout_seconds: float | None = None, progress: Callable[[RunStatus], None] | None = None
     ) -> RunStatus:
-        """Returns when the answers are there. Raises RunFailed, RunOver if it was ended, or TimeoutError."""
+        """Poll until the run is done; `progress` gets every status. Return the last one.
+
+        Raises RunFailed if the run fails, RunOver if it was ended, or TimeoutError.
+        """
         transport = self._calls.transport
-        begun = transport.clock()
+        started = transport.clock()
         pause = _FIRST_POLL
         while True:
             status = self.status()
@@ -60,45 +62,56 @@ class RunHandle:
                 progress(status)
             if status.state == RunState.DONE:
                 return status
-            require_hope(status)
-            if timeout_seconds is not None and transport.clock() - begun + pause > timeout_seconds:
+            raise_if_failed(status)
+            if timeout_seconds is not None and transport.clock() - started + pause > timeout_seconds:
                 raise TimeoutError(f"run {self.id} is still {status.state} after {timeout_seconds:g} s")
             transport.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST_POLL)
 
     def asked(self) -> QuestionSet:
-        """What the run asks."""
+        """Return the questions of the run, with their parameters."""
         return QuestionSet.from_dict(self.status().questions)
 
     def tables(self) -> dict[str, Table]:
-        """The tables that the run wants, with the columns of each."""
+        """Return the tables that the run needs, each with the columns that it needs."""
         return tables_of({name: table.columns for name, table in self.status().tables.items()})
 
     def answer(self, name: str) -> pa.Table:
-        """The answer to one question of the run, with all columns."""
+        """Return the answer to one question of the run, with all columns.
+
+        Raises InputError if the run does not ask it, RunError if the run is not done.
+        """
         if name not in (known := self.asked().by_name):
             raise InputError(f"no answer {name!r}; there are {', '.join(known)}")
         data = self._calls.result(self.id, f"{name}.parquet")
         return pq.read_table(pa.BufferReader(data))
 
     def answers(self) -> dict[str, pa.Table]:
+        """Return all answers by the name of their question."""
         return {name: self.answer(name) for name in self.asked().by_name}
 
     def download(self, out: str | Path, forms: tuple[str, ...] = FORMS) -> None:
-        """Every answer as CSV, JSON and Parquet, the summary, and the rejected rows if there are any."""
+        """Write every answer as CSV, JSON and Parquet, the report, the summary, and any rejected rows."""
         download(self._calls, self.id, Path(out), forms)
 
     def download_provisional(self, out: str | Path, forms: tuple[str, ...] = FORMS) -> None:
-        """The answers to what has come so far, all of one moment; the summary says how many rows that is."""
+        """Write the answers over the rows processed so far, all files of one moment.
+
+        The summary says how many rows they cover.
+        """
         download_provisional(self._calls, self.id, Path(out), forms)
 
+    def upload(self, folder: InputFolder, *, strict: bool = False, progress: Progress | None = None) -> None:
+        """Send a folder that `check_structure` has accepted, without the chunks that the gateway has."""
+        upload(self._calls, folder, self.id, UploadOptions(strict, progress or (lambda _: None)))
+
     def cancel(self) -> RunStatus:
-        """Ends the run by force; what was sent is removed."""
+        """End the run and remove its data."""
         return self._calls.cancel(self.id)
 
 
 class Client:
-    """Talks to a Kopitiam gateway; safe to use from several threads.
+    """A client of a Kopitiam gateway; several threads may share one.
 
     >>> with Client("http://127.0.0.1:8440", token="…") as client:
     ...     run = client.submit("exports", label="January", years=2024, top=5)
@@ -106,8 +119,8 @@ class Client:
     ...     tpv = run.answer("3")          # a pyarrow.Table
     ...     run.download("answers")        # CSV, JSON, Parquet
 
-    A gateway that does not answer is tried again for `patience_seconds`, call by call, then Unavailable is
-    raised. `verify` may be the path of a file with the certificates to trust.
+    A call to a gateway that does not answer is retried for `patience_seconds`; then Unavailable is raised.
+    `verify` may be the path of a file with the certificates to trust.
     """
 
     def __init__(
@@ -127,7 +140,7 @@ class Client:
 
     @classmethod
     def over(cls, transport: Transport) -> Self:
-        """A client over a transport that was made elsewhere."""
+        """Return a client that uses an existing transport, and closes it."""
         client = cls.__new__(cls)
         client._calls = Calls(transport)
         return client
@@ -144,10 +157,12 @@ class Client:
         ask: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> RunHandle:
-        """Opens a run. Parameters that are not given keep the gateway's default; without `questions` and
-        `ask` the catalog is asked. The same key again gives the same run."""
+        """Open a run. Parameters that are not given have the gateway's defaults.
+
+        Without `questions` and `ask`, the run asks the catalog. The same idempotency key gives the same run.
+        """
         own = own_questions(questions)
-        QuestionSet.select(Parameters(), own, ask)  # refuses what makes no sense before it is sent
+        QuestionSet.select(Parameters(), own, ask)  # raises before anything is sent
         asked = AskedQuestions(
             years=(years, years) if isinstance(years, int) else years,
             hours=hours,
@@ -157,8 +172,8 @@ class Client:
             definitions=[json.loads(question.definition) for question in own],
         )
         given = asked.model_dump(exclude_none=True, exclude={"ask", "definitions"})
-        Parameters.from_dict(Parameters().to_dict() | given)
-        # Without a key of its own, an opening whose answer is lost would open a second run.
+        Parameters.from_dict(Parameters().to_dict() | given)  # raises before anything is sent
+        # Without a key, the retry of an opening whose response was lost would open a second run.
         request = OpenRun(label=label, questions=asked, idempotency_key=idempotency_key or uuid.uuid4().hex)
         return self.run(self._calls.open_run(request).run)
 
@@ -177,40 +192,37 @@ class Client:
         questions: OwnQuestions = (),
         ask: Sequence[str] | None = None,
     ) -> RunHandle:
-        """Sends a folder of CSV exports, all of it or, with `resume`, what a run does not have yet.
+        """Check and send a folder of CSV exports to a new run, or to an open one with `resume`.
+
+        Only chunks that the gateway lacks are sent. With `strict`, the first bad row raises BadRows.
 
         >>> run = client.submit("exports", progress=print)
         >>> run = client.submit("exports", questions="mine.toml", ask=["sales_by_hour", "3"])
         """
         parameters = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
         own = own_questions(questions)
-        asks = own or any(each is not None for each in (*parameters.values(), ask))
+        asks = own or any(value is not None for value in (*parameters.values(), ask))
         if resume is not None and (label or asks):
-            raise ConfigError("a run that is resumed has its label and its questions already")
+            raise ConfigError("a resumed run already has its label and its questions")
         if resume is None:
             tables = QuestionSet.select(Parameters(), own, ask).tables
         else:
             tables = self.run(resume).tables()
-        found = open_folder(Path(folder), tables)
-        check_structure(found)
+        exports = open_folder(Path(folder), tables)
+        check_structure(exports)
         if resume is None:
             run = self.open_run(label, **parameters, questions=own, ask=ask)  # type: ignore[arg-type]
         else:
             run = self.run(resume)
-        self.upload(found, run, strict=strict, progress=progress)
+        run.upload(exports, strict=strict, progress=progress)
         return run
 
-    def upload(
-        self, folder: InputFolder, run: RunHandle, *, strict: bool = False, progress: Progress | None = None
-    ) -> None:
-        """Sends a folder whose structure has been checked."""
-        upload(self._calls, folder, run.id, Sending(strict, progress or (lambda _: None)))
-
     def run(self, run: str) -> RunHandle:
+        """Return a handle to a run, without a call to the gateway."""
         return RunHandle(run, self._calls)
 
     def runs(self) -> Iterator[RunStatus]:
-        """Newest first; pages are asked for as they are needed."""
+        """Yield your runs, newest first; pages are fetched on demand."""
         page = self._calls.page(_PAGE, None)
         yield from page.runs
         while page.next is not None:
@@ -233,7 +245,10 @@ class Client:
 
 
 def own_questions(questions: OwnQuestions) -> list[Question]:
-    """Own questions from the path of a TOML file, from definitions as JSON has them, or as they are."""
+    """Read questions from the path of a TOML file, or from definitions and questions.
+
+    Raises InputError if the file cannot be read, QuestionError for a bad definition.
+    """
     if isinstance(questions, str | Path):
         path = Path(questions)
         try:
@@ -244,8 +259,8 @@ def own_questions(questions: OwnQuestions) -> list[Question]:
     return read_json(definitions)
 
 
-def require_hope(status: RunStatus) -> None:
-    """Raises if the run is over and there will be no answers."""
+def raise_if_failed(status: RunStatus) -> None:
+    """Raise RunFailed if the run failed, RunOver if it was ended."""
     if status.state == RunState.FAILED:
         raise RunFailed(f"run {status.run} failed: {status.error or 'no reason given'}")
     if status.state == RunState.ENDED:

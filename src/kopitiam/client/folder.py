@@ -1,4 +1,4 @@
-"""A folder of CSV exports: which files belong to which table, and whether their structure is sound."""
+"""A folder of CSV exports: which files belong to which table, and the check of their structure."""
 
 import codecs
 import csv
@@ -19,7 +19,7 @@ _SCAN_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class InputFolder:
-    """A folder of CSV exports, with the tables that are wanted of it."""
+    """A folder of CSV exports, with the tables to read from it."""
 
     path: Path
     tables: dict[str, Table]  # in normal form
@@ -30,10 +30,12 @@ class InputFolder:
         return sum(file.stat().st_size for files in self.files.values() for file in files)
 
     def shown(self, file: Path) -> str:
+        """Return the path of a file within the folder, as text that can always be encoded."""
         return os.fsencode(file.relative_to(self.path)).decode("utf-8", "replace")
 
 
 def open_folder(path: Path, tables: dict[str, Table]) -> InputFolder:
+    """Find the files of the tables. Raises InputError if the folder or the files of a table are missing."""
     try:
         if not path.is_dir():
             what = "is a file, not a folder" if path.exists() else "no such folder"
@@ -49,7 +51,7 @@ def open_folder(path: Path, tables: dict[str, Table]) -> InputFolder:
 
 
 def check_structure(folder: InputFolder, on_bytes: Callable[[int], None] = lambda _: None) -> None:
-    """Every header and every byte, before anything is made of them; raises InputError at the first flaw."""
+    """Check every header and every byte. Raises InputError with file, line and column of the first flaw."""
     for name, files in folder.files.items():
         for file in files:
             try:
@@ -73,12 +75,12 @@ def _files_of(name: str, path: Path, entries: list[Path]) -> tuple[Path, ...]:
     if not files:
         raise InputError(f"{folders[0]}: no CSV file here; want {name}.csv or {name}_YYYYMM.csv")
     for file in files:
-        file.stat()  # refuses a link that leads nowhere
+        file.stat()  # raises OSError for a broken link
     return files
 
 
 def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> bool:
-    """Whether the file has quotes."""
+    """Check that a file is UTF-8 text; return whether it has quotes."""
     if not file.stat().st_size:
         raise InputError(f"{shown}: the file is empty, without even a header line")
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -88,12 +90,12 @@ def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> bool
         if b"\0" in data:
             line = _line_at(file, position + data.index(b"\0"))
             raise InputError(f"{shown}, line {line}: a binary file, not CSV")
-        begun = len(decoder.getstate()[0])  # bytes of a character that the piece before ends with
+        pending = len(decoder.getstate()[0])  # bytes of a character that the last piece did not complete
         try:
-            if begun or not data.isascii():
+            if pending or not data.isascii():
                 decoder.decode(data)
         except UnicodeDecodeError as error:
-            where = _cell_at(file, position + error.start - begun)
+            where = _cell_at(file, position + error.start - pending)
             raise InputError(f"{shown}, {where}: not UTF-8 text; save the file as UTF-8") from None
         position += len(data)
         on_bytes(len(data))
@@ -104,16 +106,16 @@ def _check_text(file: Path, shown: str, on_bytes: Callable[[int], None]) -> bool
 
 
 def _require_closed_quotes(file: Path) -> None:
-    for _ in read_blocks(file):  # refuses a quote that is never closed
+    for _ in read_blocks(file):  # raises InputError for a quote that is not closed
         pass
 
 
 def _cell_at(file: Path, position: int) -> str:
     line = f"line {_line_at(file, position)}"
     try:
-        column = shorten(column_at(file, position), 60, placeholder="...")  # one line, whatever it holds
+        column = shorten(column_at(file, position), 60, placeholder="...")  # a name may have line ends
         return f"{line}, column {column}"
-    except (InputError, csv.Error):  # behind a quote that is never closed there are no columns
+    except (InputError, csv.Error):  # after an unclosed quote the column is unknown
         return line
 
 

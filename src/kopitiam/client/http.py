@@ -1,7 +1,7 @@
-"""One HTTP call to a gateway: tried again while the trouble may pass, told apart by kind when it does not.
+"""HTTP requests to a gateway, retried with backoff while the failure is temporary.
 
-Every exception of the HTTP library and every refusal of the gateway becomes one of Kopitiam's own errors
-here, and nowhere else. Which calls there are is not known here.
+Exceptions of the HTTP library and refusals of the gateway become Kopitiam's own errors here and nowhere else.
+The calls themselves are in `calls`.
 """
 
 import copy
@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 
 import httpx
 
-from kopitiam.client.refusals import refuse, said
+from kopitiam.client.refusals import problem_message, raise_refusal
 from kopitiam.contracts.errors import ConfigError, InputError, ServiceError, Unavailable
 
 PATIENCE_SECONDS = 120.0
@@ -28,16 +28,16 @@ CONNECTIONS = 4
 _CONNECT_SECONDS = 5.0
 _LEAST_SECONDS = 1.0
 _ANSWER_SECONDS = 60.0
-_KEEP_ALIVE_SECONDS = 4.0  # below the 5 s after which common servers hang up, so as not to meet that
+_KEEP_ALIVE_SECONDS = 4.0  # common servers close idle connections after 5 s
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PIECE = 1 << 20
-_PASSING = frozenset({408, 429, 502, 503, 504})
+_TEMPORARY = frozenset({408, 429, 502, 503, 504})
 _log = logging.getLogger(__name__)
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-class _PassingError(Exception):
-    """Trouble that may be over soon."""
+class _TemporaryError(Exception):
+    """A failure that may be over soon; the call is retried after at least `wait_seconds`."""
 
     def __init__(self, what: str, wait_seconds: float = 0.0) -> None:
         super().__init__(what)
@@ -45,7 +45,11 @@ class _PassingError(Exception):
 
 
 class Transport:
-    """Calls from any thread; connections are kept and shared. `sleep` and `clock` are given in tests."""
+    """Sends requests from any thread over shared, kept-alive connections.
+
+    A temporary failure is retried for `patience_seconds`; then Unavailable is raised. `on_trouble` is called
+    with each temporary failure. Tests replace `sleep` and `clock`.
+    """
 
     def __init__(
         self,
@@ -76,13 +80,13 @@ class Transport:
         )
 
     def branch(self) -> "Transport":
-        """Shares the connections, but can be abandoned alone."""
+        """Return a transport that shares the connections and can be abandoned separately."""
         branch = copy.copy(self)
         branch._abandoned = threading.Event()
         return branch
 
     def abandon(self) -> None:
-        """Whoever waits for a better moment to try again gives up now."""
+        """Make all calls that wait for a retry raise Unavailable now."""
         self._abandoned.set()
 
     def close(self) -> None:
@@ -92,73 +96,94 @@ class Transport:
     def call(
         self, method: str, path: str, content: bytes | None = None, headers: dict[str, str] | None = None
     ) -> httpx.Response:
-        """The answer of a call that may safely be made twice."""
+        """Return the successful response of an idempotent call."""
 
         def attempt(timeout: httpx.Timeout) -> httpx.Response:
             url = self._url(path)
             response = self._http.request(method, url, content=content, headers=headers, timeout=timeout)
-            self._judge(response)
+            self._raise_for_status(response)
             return response
 
-        return self._persist(attempt)
+        return self._retry(attempt)
 
     def fetch(self, path: str, target: Path) -> None:
-        """The answer as a file, which appears under its name only when it is whole."""
+        """Download to the file `target`, which appears only when it is complete."""
         temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
 
         def attempt(timeout: httpx.Timeout) -> None:
             with self._http.stream("GET", self._url(path), timeout=timeout) as response:
                 if not response.is_success:
                     response.read()
-                self._judge(response)
+                self._raise_for_status(response)
                 with temporary.open("wb") as file:
                     for piece in response.iter_bytes(_PIECE):
                         file.write(piece)
 
         try:
-            self._persist(attempt)
+            self._retry(attempt)
             temporary.replace(target)
         except OSError as error:
             raise InputError(f"{target}: cannot be written: {error.strerror}") from None
         finally:
             temporary.unlink(missing_ok=True)
 
+    def lines(self, path: str) -> Iterator[str]:
+        """Yield the lines of a streamed response as they arrive; ends early if the connection breaks."""
+
+        def attempt(timeout: httpx.Timeout) -> httpx.Response:
+            request = self._http.build_request("GET", self._url(path), timeout=timeout)
+            response = self._http.send(request, stream=True)
+            if not response.is_success:
+                response.read()
+            self._raise_for_status(response)
+            return response
+
+        response = self._retry(attempt)
+        try:
+            yield from response.iter_lines()
+        except httpx.TransportError:
+            return
+        finally:
+            response.close()
+
     def sleep(self, seconds: float) -> None:
+        """Wait, but no longer than until the transport is abandoned."""
         if self._sleep is None:
             self._abandoned.wait(seconds)
         else:
             self._sleep(seconds)
 
-    def _persist(self, attempt: Callable[[httpx.Timeout], Made]) -> Made:
-        begun = self.clock()
-        left = self._patience_seconds
+    def _retry(self, attempt: Callable[[httpx.Timeout], Result]) -> Result:
+        started = self.clock()
+        remaining = self._patience_seconds
         pauses = _pauses()
         for tries in count(1):
             if self._abandoned.is_set():
-                raise Unavailable(f"{self.server}: not called any more")
+                raise Unavailable(f"{self.server}: the call was abandoned")
             try:
                 with _translated():
-                    return attempt(_timeout(left))
-            except _PassingError as trouble:
+                    return attempt(_timeout(remaining))
+            except _TemporaryError as trouble:
                 pause = max(next(pauses), trouble.wait_seconds)
-                left = begun + self._patience_seconds - self.clock() - pause
-                if left <= 0:
+                remaining = started + self._patience_seconds - self.clock() - pause
+                if remaining <= 0:
                     raise Unavailable(
                         f"{self.server} is not available: {trouble}"
-                        f" (tried {tries} time{'s' if tries > 1 else ''} in {self.clock() - begun:.0f} s)"
+                        f" (tried {tries} time{'s' if tries > 1 else ''} in {self.clock() - started:.0f} s)"
                     ) from None
                 _log.info("%s: %s; trying again in %.1f s", self.server, trouble, pause)
                 self._on_trouble(str(trouble))
             self.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _judge(self, response: httpx.Response) -> None:
+    def _raise_for_status(self, response: httpx.Response) -> None:
         if response.is_success:
             return
-        if response.status_code in _PASSING:
-            words = said(response.content, self._token)
-            raise _PassingError(f"{response.status_code}{words and ': '}{words}", _retry_after(response))
-        refuse(self.server, response.status_code, response.content, self._token)
+        if response.status_code in _TEMPORARY:
+            message = problem_message(response.content, self._token)
+            text = f"{response.status_code}{message and ': '}{message}"
+            raise _TemporaryError(text, _retry_after(response))
+        raise_refusal(self.server, response.status_code, response.content, self._token)
 
     def _url(self, path: str) -> str:
         return f"{self.server}/api/v1{path}"
@@ -166,18 +191,18 @@ class Transport:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Exceptions of the HTTP library, each as passing trouble or as what is really wrong."""
+    """Translate exceptions of the HTTP library into temporary and permanent failures."""
     try:
         yield
     except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.DecodingError) as error:
         raise ServiceError(f"the call failed: {type(error).__name__}") from None
     except httpx.TransportError as error:
-        _require_trust(error)
-        raise _PassingError(str(error) or type(error).__name__) from None
+        _raise_if_untrusted(error)
+        raise _TemporaryError(str(error) or type(error).__name__) from None
 
 
-def _require_trust(error: httpx.TransportError) -> None:
-    """A certificate that is not trusted now will not be in a minute."""
+def _raise_if_untrusted(error: httpx.TransportError) -> None:
+    """Raise ConfigError for an untrusted certificate: a retry would fail in the same way."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -186,16 +211,16 @@ def _require_trust(error: httpx.TransportError) -> None:
 
 
 def _pauses() -> Iterator[float]:
-    """Twice as long each time, and never quite the same, so that many clients do not come back at once."""
+    """Exponential backoff with jitter, so that many clients do not retry at the same moment."""
     for power in count():
         longest = min(_FIRST_PAUSE * 2 ** min(power, 20), _LONGEST_PAUSE)
         yield random.uniform(longest / 2, longest)  # noqa: S311 - no secret
 
 
-def _timeout(left: float) -> httpx.Timeout:
-    """One try is always a fair one, also for who has no patience."""
-    left = max(left, _LEAST_SECONDS)
-    return httpx.Timeout(min(_ANSWER_SECONDS, left), connect=min(_CONNECT_SECONDS, left), pool=None)
+def _timeout(remaining: float) -> httpx.Timeout:
+    """Return the timeout of one attempt, which is never too short to succeed."""
+    seconds = max(remaining, _LEAST_SECONDS)
+    return httpx.Timeout(min(_ANSWER_SECONDS, seconds), connect=min(_CONNECT_SECONDS, seconds), pool=None)
 
 
 def _retry_after(response: httpx.Response) -> float:
@@ -223,7 +248,7 @@ def _refuse_server(server: str) -> NoReturn:
 
 
 def _checked_token(token: str | None) -> str | None:
-    """The HTTP library would quote a token that it cannot send."""
+    """Reject a token that cannot be sent: the HTTP library would print it in its error."""
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise ConfigError("the token has characters that cannot be sent; want letters, digits and signs only")
     return token

@@ -1,4 +1,4 @@
-"""What a gateway refuses, as the errors that a caller can tell apart."""
+"""Refusals of a gateway, translated into the errors that callers handle."""
 
 from typing import NoReturn
 
@@ -26,34 +26,35 @@ _BY_STATUS: dict[int, type[KopitiamError]] = {
     415: InputError,
     422: InputError,
 }
-_WRONG_ADDRESS = frozenset({"host", "origin"})  # the gateway, or a proxy before it, has another name
+_WRONG_ADDRESS = frozenset({"host", "origin"})  # the gateway or its proxy does not answer to this name
 
 
 class ConflictError(RunError):
-    """Something else is already there."""
+    """The gateway already has different content in this place."""
 
 
 class IncompleteError(RunError):
-    """END came before everything else did."""
+    """The gateway misses chunks that END announced; `missing` are the ranges of their numbers."""
 
     def __init__(self, message: str, missing: tuple[Span, ...]) -> None:
         super().__init__(message)
         self.missing = missing
 
 
-def said(body: bytes, secret: str | None) -> str:
-    """The gateway's own sentence, if the body has one."""
+def problem_message(body: bytes, secret: str | None) -> str:
+    """Return the gateway's message without the secret, or an empty text if the body has no message."""
     problem = _problem(body)
     return _without(secret, problem.message) if problem else ""
 
 
-def refuse(server: str, status: int, body: bytes, secret: str | None) -> NoReturn:
+def raise_refusal(server: str, status: int, body: bytes, secret: str | None) -> NoReturn:
+    """Raise the error that stands for this response; the secret is masked in its message."""
     problem = _problem(body)
     if problem is None:
-        raise ServiceError(f"{server} answers {status}, not as a Kopitiam gateway does")
+        raise ServiceError(f"{server} answers {status}: the response is not that of a Kopitiam gateway")
     message = _without(secret, problem.message)
     if status == 409:
-        raise _clash(problem, message)
+        raise _conflict(problem, message)
     if problem.error in _WRONG_ADDRESS:
         raise ConfigError(f"{server}: {message}")
     kind = _BY_STATUS.get(status)
@@ -64,11 +65,11 @@ def refuse(server: str, status: int, body: bytes, secret: str | None) -> NoRetur
     raise ServiceError(f"{server} answers {status}: {message}")
 
 
-def _clash(problem: Problem, message: str) -> KopitiamError:
+def _conflict(problem: Problem, message: str) -> KopitiamError:
     if problem.error == "incomplete":
-        found = (problem.model_extra or {}).get("missing")
+        spans = (problem.model_extra or {}).get("missing")
         try:
-            missing = tuple((int(first), int(last)) for first, last in found or ())
+            missing = tuple((int(first), int(last)) for first, last in spans or ())
         except (TypeError, ValueError):
             missing = ()
         return IncompleteError(message, missing)

@@ -1,1 +1,1 @@
-"""CSV text on its way into normal form: blocks of whole rows, conversion, rejected rows."""
+"""CSV text to normal form: blocks of whole rows, conversion of cells, rejected rows. No network."""

@@ -1,4 +1,4 @@
-"""A CSV file cut into blocks of whole rows. What the rows mean is decided elsewhere."""
+"""Cuts a CSV file into blocks of whole rows. `normal_form` parses the rows."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ import numpy as np
 from kopitiam.contracts.errors import InputError
 
 BLOCK_BYTES = 4 << 20
-LONGEST_ROW_BYTES = 4 << 20  # a longer one is not held in memory: the file is refused
+LONGEST_ROW_BYTES = 4 << 20  # a file with a longer row is refused, to bound memory
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+)?+'
 _ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(?:\r?\n|\r)")
 _NEWLINE = ord("\n")
@@ -30,7 +30,7 @@ class Block:
     has_quotes: bool
 
     def rows(self) -> list[tuple[int, bytes]]:
-        """Every row that is not blank, with the line it starts on; a quoted newline does not end a row."""
+        """Return every row that is not blank with the line it starts on; quoted newlines do not end a row."""
         rows: list[tuple[int, bytes]] = []
         data = bytes(self.data)
         start, line = 0, self.first_line
@@ -52,7 +52,10 @@ def read_header(path: Path) -> list[str]:
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The rows after the header; the cuts depend on the bytes of the file only."""
+    """Yield the rows after the header. Where blocks end depends only on the bytes of the file.
+
+    Raises InputError for a row that is too long or a quote that is not closed.
+    """
     with path.open("rb", buffering=0) as file:
         header = _take_header(file, path)
         offset, line, size = len(header), 1 + header.count(b"\n"), block_bytes
@@ -75,7 +78,7 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
 
 
 def column_at(path: Path, position: int) -> str:
-    """Of the cell that holds this byte: the name, or the number where no name can be read."""
+    """Return the column of the byte at `position`: its name, or its number if the header is unreadable."""
     with path.open("rb") as file:
         header = _take_header(file, path)
     number = _cells(_before(path, len(header), position) if position >= len(header) else header[:position])
@@ -86,7 +89,7 @@ def column_at(path: Path, position: int) -> str:
 
 
 def _before(path: Path, start: int, position: int) -> bytes:
-    """What stands before this byte in its row; the first row starts at `start`."""
+    """Return the bytes before `position` in the same row; the first row starts at `start`."""
     for block in read_blocks(path):
         if position < start + len(block.data):
             data = bytes(block.data[: position - start])
@@ -95,14 +98,14 @@ def _before(path: Path, start: int, position: int) -> bytes:
     return b""
 
 
-def _cells(begun: bytes) -> int:
-    """How many cells a row has that ends inside one."""
-    text = (begun + b"?").decode("latin-1")
+def _cells(row_start: bytes) -> int:
+    """Count the cells of the beginning of a row, the incomplete one included."""
+    text = (row_start + b"?").decode("latin-1")
     return len(next(csv.reader(io.StringIO(text, newline=""))))
 
 
 def _take_header(file: BinaryIO, path: Path) -> bytes:
-    """The first row as it stands, quoted newlines included."""
+    """Return the bytes of the first row, quoted newlines included."""
     text = file.readline(LONGEST_ROW_BYTES)
     start = len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0
     while not (row := _ROW.match(text, start)):
@@ -122,7 +125,7 @@ def _why_no_header(text: bytes) -> str:
 
 
 def _lines(data: bytes, end: int) -> int:
-    """As `data.count(b"\\n", 0, end)`, in a third of the time where lines are short."""
+    """Count newlines: as `data.count(b"\\n", 0, end)`, but three times as fast for short lines."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8, end) == _NEWLINE))
 
 
@@ -131,13 +134,13 @@ def _last_row_end(data: bytes, has_quotes: bool) -> int:
 
 
 def _require_closed(rest: bytes, path: Path, line: int) -> None:
-    """Otherwise all rows behind an open quote would disappear in one cell."""
+    """Raise InputError for an open quote: all rows after it would disappear into one cell."""
     if rest and not _ROW.fullmatch(rest + b"\n"):
         raise InputError(f"{path}, line {line}: a quote is opened here and not closed")
 
 
 def _row_ends(data: bytes) -> Iterator[int]:
-    """Where each whole row ends, by the rule that a quote counts only at the start of a field."""
+    """Yield the end of each whole row; a quote counts only at the start of a field."""
     position = 0
     while match := _ROW.match(data, position):
         position = match.end()

@@ -1,6 +1,6 @@
-"""What a cell must look like, and what it becomes at rest. Strict: what is not spelled out here is refused.
+"""The allowed spellings of a cell, and its conversion to the type at rest. All other spellings are rejected.
 
-Arrow's own number parser is not asked before a pattern has matched: it takes `5e-40` for 0.
+A pattern must match before Arrow's number parser is used: Arrow reads `5e-40` as 0.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _PATTERNS = {
     Kind.DATE: r"^\d{4}-\d\d-\d\d$",
     Kind.BOOLEAN: r"^(?i:true|false|1|0)$",
 }
-_WANTED = {
+_EXPECTED = {
     Kind.TEXT: f"a text of at most {MAX_TEXT_CHARACTERS:,} characters",
     Kind.ID: "a whole number",
     Kind.COUNT: "a whole number",
@@ -40,7 +40,7 @@ _WANTED = {
 
 
 def convert(column: Column, cells: pa.Array) -> pa.Array:
-    """The cells at rest; raises ArrowInvalid if a single one is bad."""
+    """Return the cells in the type at rest. Raises ArrowInvalid if any of them is bad."""
     if cells.null_count and not column.is_optional:
         raise pa.ArrowInvalid(f"{column.name} is empty")
     if isinstance(cells, pa.DictionaryArray):
@@ -49,23 +49,24 @@ def convert(column: Column, cells: pa.Array) -> pa.Array:
 
 
 def bad_cells(column: Column, cells: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which cells `convert` would refuse."""
+    """Return a mask of the cells that `convert` rejects."""
     bad = np.zeros(len(cells), dtype=bool)
     if column.kind in _PATTERNS:
         matching = pc.match_substring_regex(cells, _PATTERNS[column.kind]).fill_null(False)
         bad = ~matching.to_numpy(zero_copy_only=False)
     bad[cells.is_null().to_numpy(zero_copy_only=False)] = not column.is_optional
-    plausible = np.flatnonzero(~bad)
-    refused = list(_refused(column, cells.take(pa.array(plausible)), 0))
-    bad[plausible[refused]] = True
+    matching_places = np.flatnonzero(~bad)
+    rejected = list(_rejected(column, cells.take(pa.array(matching_places)), 0))
+    bad[matching_places[rejected]] = True
     return bad
 
 
 def reason(column: Column, cell: str | None) -> str:
+    """Return the text that says why a cell is rejected."""
     if cell is None:
         return f"{column.name} is empty"
     shown = cell if len(cell) <= 40 else cell[:37] + "..."
-    return f"{column.name} {shown!r} is not {_WANTED[column.kind]}"
+    return f"{column.name} {shown!r} is not {_EXPECTED[column.kind]}"
 
 
 def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
@@ -77,7 +78,7 @@ def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
             _require_pattern(kind, texts)
             return _integers(texts, _MONEY, 1)
         case Kind.INSTANT:
-            # Without the length Arrow would take `2024-01-31` for midnight.
+            # Arrow would read `2024-01-31` as midnight.
             _require_length(texts, len("2024-01-31 22:59:59"))
             return _from_year_one(texts.cast(pa.timestamp("s"))).cast(pa.timestamp("us")).cast(AT_REST[kind])
         case Kind.DATE:
@@ -88,15 +89,17 @@ def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
             return texts.cast(AT_REST[kind])
         case Kind.TEXT:
             if is_text_too_long(texts):
-                raise pa.ArrowInvalid(f"not {_WANTED[kind]}")
+                raise pa.ArrowInvalid(f"not {_EXPECTED[kind]}")
             return texts
         case Kind.NUMBER:
-            raise AssertionError("no column of a file holds ratios")
+            raise AssertionError("no column of a file is a ratio")
 
 
 def is_text_too_long(texts: pa.Array) -> bool:
-    """Whether a text has more than `MAX_TEXT_CHARACTERS` code points; bytes are counted first, since they are
-    counted in a fraction of the time."""
+    """Return whether a text has more than `MAX_TEXT_CHARACTERS` code points.
+
+    Bytes are counted first, because that is much faster.
+    """
     most_bytes = pc.max(pc.binary_length(texts)).as_py() or 0
     if most_bytes <= MAX_TEXT_CHARACTERS:
         return False
@@ -105,7 +108,7 @@ def is_text_too_long(texts: pa.Array) -> bool:
 
 def _require_pattern(kind: Kind, texts: pa.Array) -> None:
     if pc.all(pc.match_substring_regex(texts, _PATTERNS[kind])).as_py() is False:
-        raise pa.ArrowInvalid(f"not {_WANTED[kind]}")
+        raise pa.ArrowInvalid(f"not {_EXPECTED[kind]}")
 
 
 def _require_length(texts: pa.Array, length: int) -> None:
@@ -115,7 +118,7 @@ def _require_length(texts: pa.Array, length: int) -> None:
 
 
 def _from_year_one(times: pa.Array) -> pa.Array:
-    """Arrow knows a year 0, which Python and the calendar do not."""
+    """Reject the year 0, which Arrow accepts and Python does not have."""
     first = pc.min(times)
     if first.is_valid and pc.less(first, pa.scalar(date.min, pa.date32()).cast(times.type)).as_py():
         raise pa.ArrowInvalid("before the year 1")
@@ -123,7 +126,7 @@ def _from_year_one(times: pa.Array) -> pa.Array:
 
 
 def _integers(texts: pa.Array, decimal: pa.DataType, divisor: int) -> pa.Array:
-    """The unscaled values, taken straight from Arrow's 128-bit integers, which the patterns keep below 64."""
+    """Return the unscaled values: the low words of Arrow's 128-bit integers, as the patterns bound them."""
     try:
         decimals = texts.cast(decimal)
     except pa.ArrowInvalid:
@@ -136,8 +139,8 @@ def _integers(texts: pa.Array, decimal: pa.DataType, divisor: int) -> pa.Array:
     return pa.array(low // divisor, pa.int64(), mask=absent)
 
 
-def _refused(column: Column, cells: pa.Array, offset: int) -> Iterator[int]:
-    """Where the cells are that do not convert, found by halving: cheap when they are few."""
+def _rejected(column: Column, cells: pa.Array, offset: int) -> Iterator[int]:
+    """Yield the positions of cells that do not convert; found by halving, which is fast if they are few."""
     try:
         convert(column, cells)
     except pa.ArrowInvalid:
@@ -145,5 +148,5 @@ def _refused(column: Column, cells: pa.Array, offset: int) -> Iterator[int]:
             yield offset
             return
         half = len(cells) // 2
-        yield from _refused(column, cells[:half], offset)
-        yield from _refused(column, cells[half:], offset + half)
+        yield from _rejected(column, cells[:half], offset)
+        yield from _rejected(column, cells[half:], offset + half)

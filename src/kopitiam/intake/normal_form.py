@@ -1,7 +1,7 @@
-"""Blocks of CSV rows brought to normal form. A row that does not parse is set aside with its line and reason.
+"""Converts blocks of CSV rows to the normal form of their table. Bad rows are rejected with line and reason.
 
-Arrow reads a whole block as text, repeating columns as dictionaries, so that each distinct value is converted
-once. Only where a conversion fails are the rows looked for that are to blame.
+Arrow reads a whole block as text, and columns with repeating values as dictionaries, so that each distinct
+value is converted once. Bad rows are searched for only if the conversion of the block fails.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,25 +22,30 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True)
 class Normalized:
+    """The good rows of a block in normal form, and the rejected ones."""
+
     rows: pa.Table
     rejected: tuple[Rejected, ...] = ()
 
 
 class NormalForm:
-    """Brings the rows of files that share one header to the normal form of their table."""
+    """Normalizes blocks of files with the same header.
+
+    Raises InputError if the header lacks a column of the table or has it twice.
+    """
 
     def __init__(self, table: Table, header: list[str], file: str) -> None:
         self._table = table
         self._file = file
         missing = [c.name for c in table.columns if c.name not in header]
         if missing:
-            found = shorten(", ".join(header), 400, placeholder="...")  # one line, whatever the header holds
-            raise InputError(f"{file}, line 1: no column {', '.join(missing)} (found: {found})")
+            names = shorten(", ".join(header), 400, placeholder="...")  # names may have line ends
+            raise InputError(f"{file}, line 1: no column {', '.join(missing)} (found: {names})")
         twice = [c.name for c in table.columns if header.count(c.name) > 1]
         if twice:
             raise InputError(f"{file}, line 1: column {', '.join(twice)} is there twice")
-        wanted = {c.name for c in table.columns}
-        self._fields = [name if name in wanted else f"#{i}" for i, name in enumerate(header)]
+        needed = {c.name for c in table.columns}
+        self._fields = [name if name in needed else f"#{i}" for i, name in enumerate(header)]
 
     def normalize(self, block: Block) -> Normalized:
         misfits: list[int] = []
@@ -50,27 +55,27 @@ class NormalForm:
                 return Normalized(self._at_rest([convert(c, cells[c.name]) for c in self._table.columns]))
         except pa.ArrowInvalid:
             misfits.clear()
-        return self._set_bad_rows_aside(block)
+        return self._reject_bad_rows(block)
 
     def _read(
         self, block: Block, type_of: Callable[[Column], pa.DataType], misfits: list[int]
     ) -> dict[str, pa.Array]:
-        """The wanted columns; the numbers of rows with too few or too many fields go to `misfits`."""
+        """Return the columns of the table; appends rows with too few or too many fields to `misfits`."""
         types = {column.name: type_of(column) for column in self._table.columns}
 
-        def note(row: pa.csv.InvalidRow) -> str:
+        def skip(row: pa.csv.InvalidRow) -> str:
             misfits.append(row.number - 1)
             return "skip"
 
         data = block.data
-        if data[: len(BYTE_ORDER_MARK)] == BYTE_ORDER_MARK:  # Arrow drops one that begins its input
+        if data[: len(BYTE_ORDER_MARK)] == BYTE_ORDER_MARK:  # Arrow removes one at the start of its input
             data = memoryview(BYTE_ORDER_MARK + data)
         read = pa.csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
             read_options=pa.csv.ReadOptions(
                 column_names=self._fields, use_threads=False, block_size=len(data) + 1
             ),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=block.has_quotes, invalid_row_handler=note),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=block.has_quotes, invalid_row_handler=skip),
             convert_options=pa.csv.ConvertOptions(
                 column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
             ),
@@ -80,7 +85,7 @@ class NormalForm:
     def _at_rest(self, columns: list[pa.Array]) -> pa.Table:
         return pa.Table.from_arrays(columns, schema=self._table.schema)
 
-    def _set_bad_rows_aside(self, block: Block) -> Normalized:
+    def _reject_bad_rows(self, block: Block) -> Normalized:
         located = block.rows()
         misfits: list[int] = []
         try:
@@ -114,7 +119,7 @@ class NormalForm:
 
 
 def _shortened(row: bytes) -> str:
-    """The row as text, its beginning if it is long: rejected rows are kept, sent and shown."""
+    """Return the row as text, cut if it is long: rejected rows are stored, sent and shown."""
     text = row[: 4 * MAX_REJECTED_CHARACTERS].decode("utf-8", "replace")
     if len(text) <= MAX_REJECTED_CHARACTERS and len(row) <= 4 * MAX_REJECTED_CHARACTERS:
         return text

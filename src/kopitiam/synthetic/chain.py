@@ -1,4 +1,4 @@
-"""The chain itself: shops and menu as in the public data set, made-up ways to pay and vouchers."""
+"""The small tables: stores and menu of the public data set, invented payment methods and vouchers."""
 
 import csv
 
@@ -58,17 +58,17 @@ THOUSANDTH = UNITS // 1000
 
 
 def count(table: str) -> int:
-    """How many records a small table has; their ids are 1, 2, 3 and so on."""
+    """Return the number of records of a small table; their ids are 1, 2, 3 and so on."""
     return len(_column(table, 0))
 
 
 def prices() -> NDArray[np.int64]:
-    """What each item of the menu costs, in units of money."""
+    """Return the price of each menu item, in units of money."""
     return _units(_column(MENU_ITEMS, 3))
 
 
 def discounts(voucher: NDArray[np.int64], original: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What a voucher (its place in the table) takes off an amount: to three decimals, at most all of it."""
+    """Return the discount of each voucher (its index in the table): to three decimals, at most the amount."""
     value = _units(_column(VOUCHERS, 3))[voucher]
     is_percent = np.array([kind == "percent" for kind in _column(VOUCHERS, 2)])[voucher]
     divisor = 100 * UNITS * THOUSANDTH
@@ -76,9 +76,9 @@ def discounts(voucher: NDArray[np.int64], original: NDArray[np.int64]) -> NDArra
     return np.minimum(np.where(is_percent, share, value), original)
 
 
-def _column(table: str, place: int) -> list[str]:
+def _column(table: str, index: int) -> list[str]:
     _, *records = csv.reader(table.splitlines())
-    return [record[place] for record in records]
+    return [record[index] for record in records]
 
 
 def _units(texts: list[str]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
-"""Makes a whole data set, month by month. Only one month is in memory at a time.
+"""Generates all tables, month by month, with one month in memory at a time.
 
-A full-size set takes some twenty seconds on one core, so there is no pool of workers here.
+The full size takes about twenty seconds on one core, so a worker pool is not needed.
 """
 
 from collections import Counter
@@ -12,18 +12,21 @@ import numpy as np
 
 from kopitiam.contracts.errors import ConfigError, InputError
 from kopitiam.synthetic.chain import SMALL_TABLES, count
-from kopitiam.synthetic.sales import month_sales
+from kopitiam.synthetic.exports import Written, write_month, write_small_table
+from kopitiam.synthetic.months import Month, plan
+from kopitiam.synthetic.sales import month_sales, registrations
 from kopitiam.synthetic.shapes import Profile, WildShape
-from kopitiam.synthetic.users import registrations
-from kopitiam.synthetic.volumes import Month, plan
 from kopitiam.synthetic.wild import WildSales
-from kopitiam.synthetic.writer import Written, write_month, write_small_table
 
 Progress = Callable[[str, int, int], None]  # table, rows done, rows in total
 
 
 @dataclass(frozen=True)
 class Generated:
+    """Counts of what was written: rows by table, bytes and files in total."""
+
+    """Counts of what was written: rows by table, bytes and files in total."""
+
     rows: dict[str, int]
     bytes: int
     files: int
@@ -38,7 +41,10 @@ def generate(
     *,
     profile: Profile = Profile.REAL,
 ) -> Generated:
-    """Writes the tables under `out`; the same profile, scale and seed give the same bytes."""
+    """Write the tables under `out`. The same profile, scale and seed give the same bytes.
+
+    Raises ConfigError for a bad seed or scale, InputError if `out` is not a new or empty folder.
+    """
     if seed < 0:
         raise ConfigError(f"seed {seed}: want 0 or more")
     months = plan(scale)
@@ -57,7 +63,7 @@ def generate(
 
 
 def write_month_tables(out: Path, seed: int, month: Month) -> Iterator[Written]:
-    """Every month has seeds of its own, so that its bytes do not depend on the months made before."""
+    """Write one month. Its seeds are its own, so its bytes do not depend on the months before."""
     month_seed = np.random.SeedSequence(seed, spawn_key=(month.index,))
     for_users, for_sales = map(np.random.default_rng, month_seed.spawn(2))
     yield write_month(out, "users", month.label, registrations(for_users, month))
@@ -85,4 +91,4 @@ def _require_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file: name a new or empty folder")
     if out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty: name a new or empty folder, or remove what is in it")
+        raise InputError(f"{out} is not empty: name a new or empty folder, or remove its content")

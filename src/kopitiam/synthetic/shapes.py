@@ -1,7 +1,7 @@
-"""The shape of a wild data set: one choice for each way in which sales may differ from the real chain's.
+"""The shape of data in the profile `wild`: one choice on each axis of difference from the real chain.
 
-A seed stands for one combination. Consecutive seeds go through all choices of an axis before they repeat one,
-in an order of their own, so that a few seeds in a row try every choice.
+A seed determines one combination. Consecutive seeds take every choice of an axis, in random order, before
+they repeat one, so that a few seeds in a row cover all choices.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ AMOUNT_VARIETIES = (100_000, 10_000, 1_100, 1_000, 1)
 
 
 class Profile(StrEnum):
-    """What generated data is like."""
+    """The kind of data to generate."""
 
     REAL = "real"  # the proportions of the real chain
-    WILD = "wild"  # whatever the normal form allows
+    WILD = "wild"  # anything that the normal form allows
 
 
 class Ids(StrEnum):
@@ -37,22 +37,22 @@ class Texts(StrEnum):
 
 
 class Spread(StrEnum):
-    """How sales fall on stores and items."""
+    """The distribution of sales over stores and items."""
 
-    EVEN = "even"  # in turn, and all sums tie
+    EVEN = "even"  # in turn, so that all sums tie
     RANDOM = "random"
-    SKEWED = "skewed"  # nearly all on the first one
+    SKEWED = "skewed"  # nearly all at the first one
 
 
 class Customers(StrEnum):
     ONE = "one"  # buys everything
     ONCE = "once"  # each buys once
-    IN_TURN = "in_turn"  # five of them, as often as each other
-    ANY = "any"  # any registered one
+    IN_TURN = "in_turn"  # five customers, equally often
+    ANY = "any"  # any registered customer
 
 
 class Unmatched(StrEnum):
-    """Which ids of sales are missing from the tables of stores, items and users."""
+    """How many ids of sales are missing from the tables of stores, items and users."""
 
     NONE = "none"
     SOME = "some"
@@ -65,7 +65,7 @@ class Instants(StrEnum):
 
 
 class Order(StrEnum):
-    """How the rows of a file are sorted by time."""
+    """The order of the rows of a file by time."""
 
     SORTED = "sorted"
     REVERSED = "reversed"
@@ -80,12 +80,12 @@ class Quantities(StrEnum):
 
 @dataclass(frozen=True)
 class WildShape:
-    """One data set of the profile `wild`.
+    """The choices that determine the data of one seed.
 
-    `amounts` are distinct amounts (and subtotals), month by month in turn. A shape with more than one of them
-    also has a few amounts at the bounds of the normal form; `largest_amount` bounds all others.
+    `amounts` are counts of distinct amounts (and subtotals), used by the months in turn. A shape with more
+    than one also has a few amounts at the bounds of the normal form; `largest_amount` bounds the rest.
 
-    `variety` and `empty_percent` are for columns that the catalog's questions do not read: the number of
+    `variety` and `empty_percent` apply to columns that the catalog's questions do not read: the number of
     distinct values, also of payment methods and vouchers, and the share of empty cells.
     """
 
@@ -129,7 +129,7 @@ class WildShape:
 
 
 def _choose(seed: int, axis: int, choices: Sequence[Choice]) -> Choice:
-    """Each run of `len(choices)` seeds, counted from 0, is a permutation of the choices."""
-    turn, place = divmod(seed, len(choices))
-    order = np.random.default_rng([turn, axis]).permutation(len(choices))
-    return choices[int(order[place])]
+    """Choose by seed: each series of `len(choices)` seeds, from 0 on, takes every choice once."""
+    series, position = divmod(seed, len(choices))
+    order = np.random.default_rng([series, axis]).permutation(len(choices))
+    return choices[int(order[position])]

@@ -1,9 +1,9 @@
-"""Rows of the profile `wild`: every cell is valid, and nothing else about them can be relied on.
+"""Rows of the profile `wild`: every cell is valid, and nothing else is guaranteed.
 
-Final amounts and subtotals are bounded so that no sum, of any rows in any order, leaves a signed 64-bit
-integer: at the largest scale, 290 million items of at most 10^6 add up to 2.9 * 10^18 ten-thousandths, and
-the few amounts at the bounds of the normal form to 2 * 10^18 more. `wild_cells` draws the columns that the
-catalog does not read, without such a bound.
+Final amounts and subtotals are bounded so that no sum of rows, in any order, exceeds a signed 64-bit integer:
+at the largest scale, 290 million items of at most 10^6 add up to 2.9 * 10^18 ten-thousandths, and the few
+amounts at the bounds of the normal form to 2 * 10^18 more. Columns that the catalog does not read have no
+such bound; `wild_cells` draws them.
 """
 
 import csv
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from kopitiam.contracts.money import UNITS
 from kopitiam.questions.layout import LAYOUT
-from kopitiam.synthetic import spelling
-from kopitiam.synthetic.hours import DAY, HOUR, month_start
+from kopitiam.synthetic import exports
+from kopitiam.synthetic.exports import Written, write_month, write_text
+from kopitiam.synthetic.months import DAY, FIRST_MONTH, FIRST_YEAR, HOUR, MONTHS, Month, month_start
 from kopitiam.synthetic.shapes import (
     AMOUNT_VARIETIES,
     Customers,
@@ -34,10 +35,15 @@ from kopitiam.synthetic.shapes import (
     Unmatched,
     WildShape,
 )
-from kopitiam.synthetic.volumes import FIRST_MONTH, FIRST_YEAR, MONTHS, Month
-from kopitiam.synthetic.wild_cells import EDGE_INSTANTS, LARGEST_COUNT, LARGEST_ID, LARGEST_UNITS, WildCells
-from kopitiam.synthetic.wild_texts import transaction_id, wild_name
-from kopitiam.synthetic.writer import Written, write_month, write_text
+from kopitiam.synthetic.wild_cells import (
+    EDGE_INSTANTS,
+    LARGEST_COUNT,
+    LARGEST_ID,
+    LARGEST_UNITS,
+    WildCells,
+    transaction_id,
+    wild_name,
+)
 
 ONLY_MONTH = 2024 * 12 + 2 - 1 - (FIRST_YEAR * 12 + FIRST_MONTH - 1)  # February 2024, a leap month
 
@@ -57,18 +63,18 @@ BOUND_COUNTS = (LARGEST_COUNT, -LARGEST_COUNT) * 4
 EDGE_BIRTHDATES = ("0001-01-01", "1900-02-28", "2000-02-29", "9999-12-31", "")
 CUSTOMERS_IN_TURN = 5
 SKEWED_SHARE = 0.99
-OTHERS = 500_000_000  # from here on no sale has the id of this record
-ID_STRIDE = 9_999_999_967  # a prime: multiples of it fall all over the range, and none twice
-MISSING_EVERY = 3  # of ids that their table lacks, where some are missing
-TWICE_EVERY = 5  # of ids that their table lists twice
-WILD_GENDERS = 0.01  # share of users: there may be millions of them
+UNSOLD = 500_000_000  # records from this index on have ids that no sale has
+ID_STRIDE = 9_999_999_967  # a prime: its multiples spread over the whole range without repetition
+MISSING_EVERY = 3  # one id of so many is not in its table, with `Unmatched.SOME`
+TWICE_EVERY = 5  # one id of so many is listed twice
+WILD_GENDERS = 0.01  # share of users with a long or hostile gender: there may be millions of users
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SmallTable:
-    """A table with a single file."""
+    """A table in a single file."""
 
     text: str
     rows: int
@@ -76,7 +82,7 @@ class SmallTable:
 
 @dataclass(frozen=True)
 class WildSales:
-    """One data set. `months` are the planned ones; for a shape of one month, one month has all their rows."""
+    """All tables of one seed. `months` are the planned ones, or one month with the rows of all."""
 
     shape: WildShape
     seed: int
@@ -88,7 +94,7 @@ class WildSales:
 
     @classmethod
     def of_shape(cls, shape: WildShape, seed: int, planned: list[Month]) -> "WildSales":
-        return cls(shape, seed, planned if shape.months == MONTHS else [_all_in_one(planned)])
+        return cls(shape, seed, planned if shape.months == MONTHS else [_merged(planned)])
 
     def total_rows(self) -> dict[str, int]:
         return {name: table.rows for name, table in self._small_tables().items()} | {
@@ -108,7 +114,7 @@ class WildSales:
     def _write_month(
         self, out: Path, month: Month, turn: int, sales: Integers, items_before: int
     ) -> Iterator[Written]:
-        """`sales` are the numbers of the transactions in the whole data set."""
+        """Write one month. `sales` are the numbers of its transactions, counted over all months."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(month.index, 1)))
         has_texts = self.shape.texts is not Texts.PLAIN
         yield write_month(out, "users", month.label, self._users(rng, month), has_texts)
@@ -143,7 +149,7 @@ class WildSales:
         return SmallTable(lines.getvalue(), len(named))
 
     def _cells(self, *key: int) -> WildCells:
-        """Cells have seeds of their own, so that they do not change what the catalog's questions read."""
+        """Return a source of cells with its own seed, independent of the columns that the catalog reads."""
         return WildCells(self.shape, np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key)))
 
     def _transactions(
@@ -158,19 +164,19 @@ class WildSales:
                 "transaction_id": ids,
                 "store_id": _ids(shape, self._places(rng, number, shape.stores)),
                 "payment_method_id": pa.array(methods, mask=cells.empty(rows)),
-                "voucher_id": spelling.float_ids(vouchers, ~cells.empty(rows)),
-                "user_id": spelling.float_ids(_ids(shape, self._customers(rng, month, number)), is_member),
+                "voucher_id": exports.float_ids(vouchers, ~cells.empty(rows)),
+                "user_id": exports.float_ids(_ids(shape, self._customers(rng, month, number)), is_member),
                 "original_amount": cells.draw(columns["original_amount"], rows),
                 "discount_applied": cells.draw(columns["discount_applied"], rows),
-                "final_amount": spelling.money(self._amounts(rng, number, turn)),
-                "created_at": spelling.instants(self._seconds(rng, month, turn, rows)),
+                "final_amount": exports.money(self._amounts(rng, number, turn)),
+                "created_at": exports.instants(self._seconds(rng, month, turn, rows)),
             }
         )
         return self._in_order(rng, table)
 
     def _items(self, rng: Generator, month: Month, ids: pa.Array, turn: int, number: Integers) -> pa.Table:
         rows, shape = len(number), self.shape
-        subtotals = spelling.money(self._amounts(rng, number, turn))
+        subtotals = exports.money(self._amounts(rng, number, turn))
         unit_price = LAYOUT["transaction_items"].by_name["unit_price"]
         table = pa.table(
             {
@@ -179,7 +185,7 @@ class WildSales:
                 "quantity": self._quantities(rng, turn, rows),
                 "unit_price": self._cells(month.index, 5).draw(unit_price, rows),
                 "subtotal": subtotals,
-                "created_at": spelling.instants(self._seconds(rng, month, turn, rows)),
+                "created_at": exports.instants(self._seconds(rng, month, turn, rows)),
             }
         )
         return self._in_order(rng, table)
@@ -200,8 +206,8 @@ class WildSales:
         return table.take(pa.array(rng.permutation(len(listed))))
 
     def _transaction_ids(self, rng: Generator, rows: int) -> pa.Array:
-        """Mostly UUIDs; other texts come again in every month, so that ids are not unique."""
-        uuids = spelling.random_uuids(rng, rows)
+        """Return UUIDs, and some other texts, which repeat every month, so that ids are not unique."""
+        uuids = exports.random_uuids(rng, rows)
         if self.shape.texts is Texts.PLAIN:
             return uuids
         texts = (transaction_id(self.shape.texts, index) for index in range(rows))
@@ -229,9 +235,9 @@ class WildSales:
                 return rng.integers(0, month.users_before + month.users, size=len(number))
 
     def _amounts(self, rng: Generator, number: Integers, turn: int) -> Integers:
-        """As many distinct ones as there is room for, in turn: any chunk of so many rows has them all."""
+        """Return the distinct amounts in turn, so that any chunk of that many rows has all of them."""
         variety = self.shape.amounts[turn % len(self.shape.amounts)]
-        amounts = _pool(self.seed, variety, self.shape.largest_amount)[number % variety]
+        amounts = _distinct_amounts(self.seed, variety, self.shape.largest_amount)[number % variety]
         if variety > 1 and turn == 0:
             places = rng.permutation(len(number))[: len(BOUND_AMOUNTS)]
             amounts[places] = BOUND_AMOUNTS[: len(places)]
@@ -247,7 +253,7 @@ class WildSales:
         return quantities
 
     def _seconds(self, rng: Generator, month: Month, turn: int, rows: int) -> Integers:
-        """Seconds since 1970; the first file of a data set also has instants of other years."""
+        """Return seconds since 1970; the first month also has instants of other years."""
         if self.shape.instants is Instants.ANY:
             seconds = rng.integers(0, month.days * DAY, size=rows)
         else:
@@ -270,8 +276,8 @@ class WildSales:
 
 
 @lru_cache(maxsize=len(AMOUNT_VARIETIES))
-def _pool(seed: int, variety: int, largest_amount: int) -> Integers:
-    """Distinct amounts, the same in every month."""
+def _distinct_amounts(seed: int, variety: int, largest_amount: int) -> Integers:
+    """Return distinct amounts, the same in every month."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(variety, 2)))
     if variety == 1:
         return rng.choice(np.array(EDGE_AMOUNTS, dtype=np.int64), size=1)
@@ -281,7 +287,7 @@ def _pool(seed: int, variety: int, largest_amount: int) -> Integers:
     return np.concatenate([EDGE_AMOUNTS, rng.permutation(others)])[:variety]
 
 
-def _all_in_one(months: list[Month]) -> Month:
+def _merged(months: list[Month]) -> Month:
     return replace(
         months[ONLY_MONTH],
         transactions=sum(month.transactions for month in months),
@@ -302,7 +308,7 @@ def _ids(shape: WildShape, index: Integers) -> Integers:
 
 
 def _listed(shape: WildShape, count: int, first: int = 0) -> Integers:
-    """Which of the records from `first` on their table lists."""
+    """Return the indexes of the records, from `first` on, that their table lists."""
     index = first + np.arange(count)
     match shape.unmatched:
         case Unmatched.NONE:
@@ -310,4 +316,4 @@ def _listed(shape: WildShape, count: int, first: int = 0) -> Integers:
         case Unmatched.SOME:
             return np.asarray(index[index % MISSING_EVERY != 0])
         case Unmatched.ALL:
-            return index + OTHERS
+            return index + UNSOLD

@@ -1,6 +1,7 @@
-"""Cells of the profile `wild` in columns that the catalog's questions do not read, drawn by kind of column.
+"""Cells of the profile `wild`: texts that are hard to quote, sort or show, and the edge values of each kind.
 
-The bounds and edges of each kind are here too; `wild` has the columns that the catalog reads.
+`WildCells` draws the columns that the catalog's questions do not read; `wild` draws the others. All cells are
+valid.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,80 @@ from numpy.typing import NDArray
 from kopitiam.contracts.money import DIGITS, UNITS, to_text
 from kopitiam.contracts.tables import Column, Kind
 from kopitiam.synthetic.shapes import Texts, WildShape
-from kopitiam.synthetic.wild_texts import wild_name
+
+LONGEST_TEXT = 1_024  # characters, the bound of a text cell
+
+HOSTILE = (
+    "=1+1",
+    "+SUM(A1:A9)",
+    "-2+3",
+    "@cmd",
+    '=HYPERLINK("http://localhost","click")',
+    'He said "kopi"',
+    '"',
+    '""',
+    "comma, here",
+    "two\nlines",
+    "two\r\nlines",
+    "ends with a newline\n",
+    " blanks around ",
+    "\ttab\tstop\t",
+    "'quoted'",
+    "back\\slash\\",
+    "NULL",
+    "null",
+    "NaN",
+    "0",
+    "1.0",
+    "10:00:00",
+    "\N{RIGHT-TO-LEFT OVERRIDE}repo\N{POP DIRECTIONAL FORMATTING}",
+    "\N{RIGHT-TO-LEFT MARK}كوبي\N{LEFT-TO-RIGHT MARK}",
+    "קפה",
+    "咖啡店",
+    "コピティアム",
+    "☕\N{ZERO WIDTH JOINER}🥐",
+    "e\N{COMBINING ACUTE ACCENT}",
+    "é",
+    "\N{ZERO WIDTH NO-BREAK SPACE}mark first",
+    "\N{LINE SEPARATOR}\N{NO-BREAK SPACE}",
+    "\x1b[31mred\x1b[0m\a\b\x7f",
+    "<script>alert('kopi')</script>&amp;",
+    "{{ 7 * 7 }} %s ${HOME} `id`",
+    "; DROP TABLE stores; --",
+    "../../etc/passwd",
+    "\N{MATHEMATICAL BOLD CAPITAL K}" * LONGEST_TEXT,  # four bytes each
+    '"' * LONGEST_TEXT,  # twice as long when quoted
+    "\n" * LONGEST_TEXT,
+    "-" * LONGEST_TEXT,
+)
+_LONG_EVERY = 10  # keeps 10,000 names below 2 MB
+_IDS_PER_NAME = 2
+
+
+def wild_name(texts: Texts, kind: str, index: int) -> str:
+    """Return the name of a record; plain names are shared by two records, so that names tie."""
+    plain = f"{kind} {index // _IDS_PER_NAME}"
+    match texts:
+        case Texts.PLAIN:
+            return plain
+        case Texts.LONG:
+            return _long(plain) if index % _LONG_EVERY == 0 else plain
+        case Texts.HOSTILE:
+            turn, place = divmod(index, len(HOSTILE))
+            return (HOSTILE[place] + (f" {turn}" if turn else ""))[:LONGEST_TEXT]
+
+
+def transaction_id(texts: Texts, index: int) -> str | None:
+    """Return a text to use instead of a UUID, or None, which is the usual case."""
+    every = 100 if texts is Texts.LONG else 4
+    if texts is Texts.PLAIN or index % every:
+        return None
+    return wild_name(texts, "sale", index // every)
+
+
+def _long(plain: str) -> str:
+    return plain + " " + "é" * (LONGEST_TEXT - len(plain) - 1)
+
 
 LARGEST_ID = 10 ** (DIGITS - 1) - 1
 LARGEST_COUNT = 10 ** (DIGITS - 1) - 1
@@ -46,18 +120,18 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class WildCells:
-    """Draws cells from `rng` in the way of a shape."""
+    """Draws cells from `rng` according to a shape."""
 
     shape: WildShape
     rng: Generator
 
     def draw(self, column: Column, rows: int, wild_share: float = 1.0) -> pa.Array:
-        """Return a cell for each row, spelled as in an export, and null where it is empty.
+        """Return a cell for each row, spelled as in an export; null is an empty cell.
 
-        Only `wild_share` of the texts is long or hostile: a table of many rows would be too large otherwise.
+        Only `wild_share` of the texts is long or hostile, to bound the size of large tables.
         """
         pool = self._pool(column, min(self.shape.variety, max(rows, 1)))
-        places = self.rng.permutation(np.arange(rows) % len(pool))  # each value is as frequent as any other
+        places = self.rng.permutation(np.arange(rows) % len(pool))  # all values are equally frequent
         if column.kind is Kind.TEXT:
             plain = self._texts(Texts.PLAIN, column, len(pool))
             is_plain = self.rng.random(rows) >= wild_share
@@ -65,7 +139,7 @@ class WildCells:
         return pool.take(pa.array(places, mask=self.empty(rows)))
 
     def empty(self, rows: int) -> Flags:
-        """Draw which cells of an optional column are empty."""
+        """Draw a mask of empty cells for an optional column."""
         return np.asarray(self.rng.integers(0, 100, size=rows) < self.shape.empty_percent)
 
     def _pool(self, column: Column, distinct: int) -> pa.Array:
@@ -81,10 +155,12 @@ class WildCells:
             case Kind.INSTANT:
                 seconds = self.rng.integers(0, _DAY_SECONDS, size=distinct)
                 instants = self._days(distinct).astype("datetime64[s]") + seconds
-                return self._some(EDGE_INSTANTS, (str(each).replace("T", " ") for each in instants), distinct)
+                return self._some(
+                    EDGE_INSTANTS, (str(instant).replace("T", " ") for instant in instants), distinct
+                )
             case Kind.BOOLEAN:
                 return self._some(BOOLEANS, (), distinct)
-        raise AssertionError(f"{column.name}: ids and counts are drawn with their table")
+        raise AssertionError(f"{column.name}: `wild` draws ids and counts")
 
     def _texts(self, texts: Texts, column: Column, distinct: int) -> pa.Array:
         return pa.array([wild_name(texts, column.name, index) for index in range(distinct)], pa.string())
@@ -93,6 +169,6 @@ class WildCells:
         return _FIRST_DAY + self.rng.integers(0, _DAYS, size=count)
 
     def _some(self, edges: Sequence[str], others: Iterable[str], count: int) -> pa.Array:
-        """All edges if there is room for them, and others after them."""
+        """Return edge values in random order, then others, `count` in total."""
         first = [edges[place] for place in self.rng.permutation(len(edges))[:count]]
         return pa.array([*first, *others][:count], pa.string())

@@ -1,7 +1,9 @@
-"""An independent check of answers: DuckDB reads the same CSV files and computes the answers its own way."""
+"""The independent check: DuckDB reads the same CSV files and computes the answers without Spark.
+
+It shares only contracts and question definitions with the code that it checks.
+"""
 
 from kopitiam.verification.answers import expected_answers
-from kopitiam.verification.check import verify
-from kopitiam.verification.report import Check, Figure, Report
+from kopitiam.verification.check import CheckReport, verify
 
-__all__ = ["Check", "Figure", "Report", "expected_answers", "verify"]
+__all__ = ["CheckReport", "expected_answers", "verify"]

@@ -1,8 +1,8 @@
-"""Answers computed by DuckDB from the rows that count, in the order and spelling of their files.
+"""Computes answers in DuckDB from the accepted rows, in the order and spelling of the answer files.
 
-Each question becomes a table `answer_<name>` with the columns `POSITION` (its place in the file, from 1) and
-`CELLS` (its texts), and a table `missing_<name>` of ids that their table lacks. Nothing is shared with the
-pipeline but the definitions. Names that a definition chooses are quoted: they may be words of SQL.
+Each question becomes a table `answer_<name>` with the columns `POSITION` (of the row in the file, from 1) and
+`CELLS` (its texts), and a table `missing_<name>` of ids that their table lacks. Only the definitions are
+shared with the pipeline. Names from definitions are quoted, because they may be SQL keywords.
 """
 
 from collections.abc import Iterable
@@ -32,14 +32,17 @@ _FILTERS = {
 def answer_questions(
     database: duckdb.DuckDBPyConnection, parameters: Parameters, asked: Iterable[Question] | None = None
 ) -> None:
-    """Nothing asked means the catalog. Raises InputError if a figure has more digits than DuckDB computes."""
+    """Create the tables of each question; None means the catalog's questions.
+
+    Raises InputError if a figure has more digits than DuckDB can compute.
+    """
     questions = questions_or_catalog(asked)
     tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
     for table in tables:
-        _make_names(database, table)
+        _create_known(database, table)
     for question in questions:
         try:
-            _Answer(question, parameters).compute(database)
+            _AnswerTables(question, parameters).create(database)
         except duckdb.Error as error:
             raise InputError(f"question {question.name}: cannot be checked: {first_line(error)}") from None
 
@@ -47,20 +50,20 @@ def answer_questions(
 def count_unmatched(
     database: duckdb.DuckDBPyConnection, asked: Iterable[Question] | None = None
 ) -> dict[str, int]:
-    """How many ids that the questions are about are missing from their table."""
+    """Count, by table, the distinct ids that the answers need and the table lacks."""
     questions = questions_or_catalog(asked)
     tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
     unions = " UNION ".join(f'FROM "missing_{question.name}"' for question in questions)
-    found = dict(
+    counts = dict(
         database.sql(f"SELECT table_name, count(*) FROM ({unions}) GROUP BY table_name").fetchall()  # noqa: S608
     )
-    return {table: found.get(table, 0) for table in tables}
+    return {table: counts.get(table, 0) for table in tables}
 
 
 def expected_answers(
     data: Path, parameters: Parameters, asked: Iterable[Question] | None = None
 ) -> dict[str, list[tuple[str, ...]]]:
-    """The rows of each answer as they must stand in its CSV file."""
+    """Return the rows of each answer as its CSV file must have them."""
     questions = questions_or_catalog(asked)
     with load_tables(data, questions) as tables:
         answer_questions(tables.database, parameters, questions)
@@ -73,25 +76,27 @@ def _rows_in_order(answer: duckdb.DuckDBPyRelation) -> list[tuple[str, ...]]:
 
 
 def _attributes(question: Question) -> list[ColumnRef]:
-    """All that a question needs of the tables beside its fact: as keys, and beside its keys."""
+    """Return the attributes that a question reads from other tables, in its keys and beside them."""
     in_keys = [c for key in question.keys for c in columns_in(key.expression) if c.is_attribute]
     return list(dict.fromkeys([*in_keys, *question.attributes]))
 
 
-def _make_names(database: duckdb.DuckDBPyConnection, table: str) -> None:
-    """Of an id that is listed twice, the smallest values count."""
+def _create_known(database: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Create `known_<table>` with one row per id; of an id that is listed twice, the smallest values."""
     key = LAYOUT[table].key
-    there = [name for name, *_ in database.sql(f"DESCRIBE {table}").fetchall() if name != key]
-    smallest = "".join(f", min({name}) AS {name}" for name in there)
+    others = [name for name, *_ in database.sql(f"DESCRIBE {table}").fetchall() if name != key]
+    smallest = "".join(f", min({name}) AS {name}" for name in others)
     database.execute(f"CREATE TABLE known_{table} AS SELECT {key}{smallest} FROM {table} GROUP BY {key}")  # noqa: S608
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _AnswerTables:
+    """The SQL of one question, from its rows to its answer."""
+
     question: Question
     parameters: Parameters
 
-    def compute(self, database: duckdb.DuckDBPyConnection) -> None:
+    def create(self, database: duckdb.DuckDBPyConnection) -> None:
         name = self.question.name
         database.execute(f'CREATE TABLE "counted_{name}" AS {self._counted()}')
         database.execute(f'CREATE TABLE "groups_{name}" AS {self._groups()}')
@@ -100,7 +105,7 @@ class _Answer:
         database.execute(f'DROP TABLE "counted_{name}"; DROP TABLE "groups_{name}"')
 
     def _counted(self) -> str:
-        """The rows that count, with the attributes that are keys."""
+        """The rows that pass the filters, with the attributes that are keys."""
         question = self.question
         conditions = [self._condition(each) for each in question.filters] or ["TRUE"]
         in_keys = dict.fromkeys(a for key in question.keys for a in _key_attributes(key.expression))
@@ -117,13 +122,13 @@ class _Answer:
     def _condition(self, condition: NamedFilter | Expression) -> str:
         if not isinstance(condition, str):
             return to_sql(condition, self._fact_name)
-        asked = self.parameters
+        parameters = self.parameters
         return _FILTERS[condition].format(
-            first_year=asked.first_year,
-            last_year=asked.last_year,
-            opening=asked.opening,
-            closing=asked.closing,
-            min_amount=format(Decimal(asked.min_amount), "f"),
+            first_year=parameters.first_year,
+            last_year=parameters.last_year,
+            opening=parameters.opening,
+            closing=parameters.closing,
+            min_amount=format(Decimal(parameters.min_amount), "f"),
         )
 
     def _fact_name(self, column: ColumnRef | Aggregate) -> str:
@@ -131,7 +136,7 @@ class _Answer:
         return f"{self.question.fact}.{column.name}"
 
     def _groups(self) -> str:
-        """Keys and measures, ranked and cut where the question says so."""
+        """Keys and measures, ranked and limited if the question has a rank."""
         question = self.question
         keys = [f"{to_sql(key.expression, _counted_name)} AS {_quoted(key.name)}" for key in question.keys]
         if question.lists_rows:
@@ -176,7 +181,7 @@ class _Answer:
         return f"SELECT {position} AS {POSITION}, [{cells}] AS {CELLS} FROM ({named})"  # noqa: S608
 
     def _missing(self) -> str:
-        """Ids that an attribute is wanted of: those of the answer, or of all rows where it is a key."""
+        """Ids without a record in their table: those of the answer, or of all rows for attributes in keys."""
         question = self.question
         in_keys = {a for key in question.keys for a in _key_attributes(key.expression)}
         queries = []
@@ -202,7 +207,7 @@ def _attribute_name(attribute: ColumnRef) -> str:
 
 
 def _attribute_value(attribute: ColumnRef, identity: str) -> str:
-    """The id stands in for a name that is not known."""
+    """The value of an attribute; an unknown name is replaced by the id."""
     value = f"known_{attribute.table}.{attribute.name}"
     if attribute.name != LAYOUT[attribute.table].label:
         return value

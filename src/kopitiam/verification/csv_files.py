@@ -1,27 +1,33 @@
-"""Where the CSV files of a table are, and files that DuckDB reads as the CSV standard means them.
+"""Finds the CSV files of a table and reads them in DuckDB as text, strictly by the CSV standard.
 
-DuckDB strips blanks before a quote, refuses mixed line ends, and takes a quoted newline for the end of a
-row when it reads a file in parallel. So each file is looked at first: one with irregular quotes or line ends
-is copied by Python's csv module, and one with any quotes is read in a single thread.
+DuckDB strips blanks before a quote, refuses mixed line ends, and ends a row at a quoted newline when it reads
+in parallel. So each file is inspected first: Python's csv module copies a file with irregular quotes or line
+ends, and a file with any quotes is read in a single thread.
+
+DuckDB also accepts a row with one empty field too many. So files are read with one more column than their
+header has, short rows are padded with NULL, and a row is whole if only the additional column is NULL.
 """
 
 import codecs
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+
+import duckdb
 
 from kopitiam.contracts.errors import InputError
 
 _PIECE_BYTES = 16 << 20
-LONGEST_ROW_BYTES = 4 << 20  # DuckDB and the csv module stop sooner of their own accord
+LONGEST_ROW_BYTES = 4 << 20  # above the default limits of DuckDB and the csv module
 _STRAY_QUOTE = re.compile(rb'[^,\n]"[^,\r\n]')
 
 
 @dataclass(frozen=True)
 class CsvFile:
-    """A file with regular quotes and line ends; `origin` is the file it was made from, or itself."""
+    """A file with regular quotes and line ends; `origin` is the file that it copies, or itself."""
 
     path: Path
     origin: Path
@@ -30,7 +36,10 @@ class CsvFile:
 
 
 def files_of_table(data: Path, table: str) -> list[Path]:
-    """`stores/stores.csv`, `4.transactions/transactions_202401.csv`, …"""
+    """Find files such as `stores/stores.csv` or `4.transactions/transactions_202401.csv`.
+
+    Raises InputError if the table has no folder, two folders, or no file.
+    """
     if not data.is_dir():
         raise InputError(f"{data}: no such folder")
     named = re.compile(rf"(\d+\.\s*)?{re.escape(table)}")
@@ -47,12 +56,15 @@ def files_of_table(data: Path, table: str) -> list[Path]:
 
 
 def open_csv(origin: Path, scratch: Path) -> CsvFile:
-    """The file itself when it is regular, else a regular copy of it in the folder `scratch`."""
+    """Return the file itself if it is regular, else a regular copy in the folder `scratch`.
+
+    Raises InputError if it is empty, unreadable or not UTF-8.
+    """
     try:
         header = next(_rows(origin), None)
         if header is None:
             raise InputError(f"{origin}: empty, without even a header")
-        is_regular, has_quotes = _look_over(origin)
+        is_regular, has_quotes = _inspect(origin)
         path = origin if is_regular else _regular_copy(origin, scratch)
     except UnicodeDecodeError:
         raise InputError(f"{origin}: not UTF-8 text") from None
@@ -62,14 +74,14 @@ def open_csv(origin: Path, scratch: Path) -> CsvFile:
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
-    """All rows that are not blank, the header first."""
+    """Yield all rows that are not blank, the header first."""
     csv.field_size_limit(LONGEST_ROW_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
         yield from filter(None, csv.reader(file))
 
 
-def _look_over(path: Path) -> tuple[bool, bool]:
-    """Whether quotes and line ends are regular, and whether there are any quotes."""
+def _inspect(path: Path) -> tuple[bool, bool]:
+    """Return whether quotes and line ends are regular, and whether there are quotes at all."""
     quotes = 0
     has_stray_quotes = False
     line_ends = set()
@@ -85,7 +97,7 @@ def _look_over(path: Path) -> tuple[bool, bool]:
 
 
 def _line_end(piece: bytes) -> bytes | None:
-    """How all lines of a piece end, or None if not all alike."""
+    """Return the line end of all lines of a piece, None if they differ."""
     if b"\r" not in piece:
         return b"\n"
     is_uniform = piece.count(b"\r") == piece.count(b"\r\n") == piece.count(b"\n")
@@ -93,7 +105,7 @@ def _line_end(piece: bytes) -> bytes | None:
 
 
 def _starts_with_blank_line(path: Path) -> bool:
-    """DuckDB would take the header for a row then."""
+    """Return whether the file starts with a blank line: DuckDB would read the header as a row."""
     with path.open("rb") as file:
         return file.readline().removeprefix(codecs.BOM_UTF8).strip(b"\r\n") == b""
 
@@ -101,6 +113,66 @@ def _starts_with_blank_line(path: Path) -> bool:
 def _regular_copy(origin: Path, scratch: Path) -> Path:
     copy = scratch / f"{len(list(scratch.glob('*.csv')))}.csv"
     with copy.open("w", encoding="utf-8", newline="") as file:
-        # all cells in quotes: of its own accord the module leaves a lone carriage return bare
+        # all cells in quotes: by default the module does not quote a lone carriage return
         csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(_rows(origin))
     return copy
+
+
+IS_WHOLE = '"row is whole"'  # no column that is read has this name
+_NEVER_IN_A_CELL = "\x00never\x00"  # as the NULL text: an empty cell must differ from a missing one
+
+
+def read_as_text(
+    database: duckdb.DuckDBPyConnection, files: Sequence[CsvFile], columns: Sequence[str]
+) -> duckdb.DuckDBPyRelation:
+    """Return the named columns of all files, and `IS_WHOLE`. Empty cells are NULL."""
+    alike = groupby(sorted(files, key=_format), key=_format)
+    first, *others = (_read_alike(database, list(group), columns) for _, group in alike)
+    for other in others:
+        first = first.union(other)
+    return first
+
+
+def count_overlong_rows(database: duckdb.DuckDBPyConnection, files: Sequence[CsvFile]) -> int:
+    """Return how many rows DuckDB skipped in the last read because they have two or more fields too many.
+
+    Raises InputError if it skipped a row for another reason.
+    """
+    skipped = database.execute("""
+        SELECT DISTINCT scan_id, file_id, line_byte_position, line, error_type, file_path
+        FROM reject_errors JOIN reject_scans USING (scan_id, file_id)
+    """).fetchall()
+    database.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
+    origins = {str(file.path): file.origin for file in files}
+    for *_, line, error, path in skipped:
+        if error != "TOO MANY COLUMNS":
+            reason = "not UTF-8 text" if error == "INVALID ENCODING" else f"cannot be read: {error.lower()}"
+            raise InputError(f"{origins[path]}, line {line}: {reason}")
+    return len(skipped)
+
+
+def _format(file: CsvFile) -> tuple[tuple[str, ...], bool]:
+    return file.header, file.has_quotes
+
+
+def _read_alike(
+    database: duckdb.DuckDBPyConnection, files: Sequence[CsvFile], columns: Sequence[str]
+) -> duckdb.DuckDBPyRelation:
+    header = files[0].header
+    cells = database.read_csv(
+        [str(file.path) for file in files],  # type: ignore[arg-type]  # DuckDB's stub knows single files only
+        columns={f"cell_{i}": "VARCHAR" for i in range(len(header) + 1)},
+        header=True,
+        auto_detect=False,
+        delimiter=",",
+        quotechar='"',
+        escapechar='"',
+        na_values=_NEVER_IN_A_CELL,
+        null_padding=True,
+        parallel=not files[0].has_quotes,
+        store_rejects=True,
+        max_line_size=LONGEST_ROW_BYTES,
+    )
+    named = (f"nullif(cell_{header.index(column)}, '') AS \"{column}\"" for column in columns)
+    last, extra = f"cell_{len(header) - 1}", f"cell_{len(header)}"
+    return cells.project(f"{', '.join(named)}, {last} IS NOT NULL AND {extra} IS NULL AS {IS_WHOLE}")

@@ -1,6 +1,6 @@
-"""Expressions of questions as DuckDB SQL.
+"""Translates expressions of questions to DuckDB SQL.
 
-Dates are texts there: their order is the same, and DuckDB prints early years its own way.
+Dates are texts: the order is the same, and DuckDB prints early years differently.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ _TIMES = {
 
 
 def to_sql(expression: Expression, name: Callable[[ColumnRef | Aggregate], str]) -> str:  # noqa: PLR0911, PLR0912
-    """`name` says under which name a column or an aggregate is there."""
+    """Return the SQL of an expression; `name` returns the SQL of a column or an aggregate."""
 
     def sql(part: Expression) -> str:
         return to_sql(part, name)
@@ -108,7 +108,7 @@ def constant(value: Constant) -> str:
 
 
 def as_text(kind: Kind, value: str) -> str:
-    """A value as it stands in a CSV file."""
+    """Return the SQL of a value as its CSV text."""
     match kind:
         case Kind.MONEY | Kind.NUMBER:
             text = f"money_as_text(CAST({value} AS {_MONEY}))"
@@ -121,23 +121,23 @@ def as_text(kind: Kind, value: str) -> str:
 
 
 def _wide(count: str) -> str:
-    """DuckDB computes with 64 bits where it can, and fails where they do not suffice."""
+    """Widen a count: DuckDB computes with 64 bits and fails on overflow."""
     return f"CAST({count} AS HUGEINT)"
 
 
 def _decimal(side: Expression, value: str) -> str:
-    """In all digits there are: DuckDB keeps the narrower type of a column for a product."""
+    """Widen an amount to all 38 digits: DuckDB would keep the narrower type of the column for a product."""
     return f"CAST({value} AS {_MONEY if side.kind is Kind.MONEY else 'DECIMAL(38, 0)'})"
 
 
 def _units(value: str) -> str:
-    """A whole number: ten-thousandths of either side, so that their ratio is the ratio of the values."""
+    """Convert to whole ten-thousandths; the ratio of two values stays the same."""
     return f"CAST({value} * {UNITS} AS HUGEINT)"
 
 
 def _ratio(above: str, below: str) -> str:
-    """Four decimals, rounded half away from zero by whole numbers alone; NULL where `below` is 0."""
+    """Divide to four decimals with integers only, rounded half away from zero; NULL if `below` is 0."""
     doubled = f"(2 * abs({above}) * {UNITS} + abs({below}))"
     quotient = f"({doubled} // nullif(2 * abs({below}), 0))"
     units = f"CAST(sign({above}) * sign({below}) * {quotient} AS DECIMAL(38, 0))"
-    return f"({units} * CAST('0.0001' AS DECIMAL(4, 4)))"  # DuckDB's `/` would make a float of it
+    return f"({units} * CAST('0.0001' AS DECIMAL(4, 4)))"  # DuckDB's `/` returns a float

@@ -1,6 +1,6 @@
-"""The rows of the tables in DuckDB: which of them count, and with what values.
+"""Loads the tables into DuckDB: converts cells to exact values and rejects bad rows.
 
-A row with one bad cell, or with too few or too many fields, does not count; it is counted as rejected.
+A row is rejected for one bad cell, or for too few or too many fields.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,49 @@ from kopitiam.contracts.tables import Column
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.layout import LAYOUT
-from kopitiam.verification.conversions import CONVERSIONS
-from kopitiam.verification.csv_files import CsvFile, files_of_table, open_csv
-from kopitiam.verification.reading import IS_WHOLE, count_overlong_rows, read_as_text
+from kopitiam.verification.csv_files import (
+    IS_WHOLE,
+    CsvFile,
+    count_overlong_rows,
+    files_of_table,
+    open_csv,
+    read_as_text,
+)
+
+# Macros return NULL for a cell with a spelling that is not allowed.
+CONVERSIONS = r"""
+CREATE MACRO as_text(cell) AS
+    CASE WHEN length(cell) <= 1024 THEN cell END;
+
+CREATE MACRO as_boolean(cell) AS
+    CASE WHEN lower(cell) IN ('true', '1') THEN TRUE WHEN lower(cell) IN ('false', '0') THEN FALSE END;
+
+CREATE MACRO as_id(cell) AS
+    CASE WHEN regexp_full_match(cell, '[ \t]*\d{1,17}(\.0{0,15})?[ \t]*')
+    THEN TRY_CAST(cell AS BIGINT) END;
+
+CREATE MACRO as_count(cell) AS
+    CASE WHEN regexp_full_match(cell, '[ \t]*[-+]?\d{1,17}(\.0{0,15})?[ \t]*')
+    THEN TRY_CAST(cell AS BIGINT) END;
+
+CREATE MACRO as_money(cell) AS
+    CASE WHEN regexp_full_match(cell, '[ \t]*[-+]?(\d{1,14}(\.\d{0,4}0{0,12})?|\.\d{1,4}0{0,12})[ \t]*')
+    THEN TRY_CAST(cell AS DECIMAL(18, 4)) END;
+
+-- there is no year 0, but DuckDB would read it as 1 BC
+CREATE MACRO as_instant(cell) AS
+    CASE WHEN regexp_full_match(cell, '\d{4}-\d\d-\d\d[ T]([01]\d|2[0-3]):[0-5]\d:[0-5]\d') AND cell >= '0001'
+    THEN TRY_CAST(cell AS TIMESTAMP) END;
+
+-- a date stays text: the order is the same, and DuckDB prints early years differently
+CREATE MACRO as_date(cell) AS
+    CASE WHEN regexp_full_match(cell, '\d{4}-\d\d-\d\d') AND cell >= '0001'
+          AND TRY_CAST(cell AS DATE) IS NOT NULL
+    THEN cell END;
+
+CREATE MACRO money_as_text(amount) AS
+    regexp_replace(CAST(amount AS VARCHAR), '0{1,3}$', '');
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +69,7 @@ class RowCount:
 
 @dataclass(frozen=True)
 class LoadedTables:
-    """A database with a view of the rows that count, for each table."""
+    """A database with a view of the accepted rows of each table, and how many rows each has."""
 
     database: duckdb.DuckDBPyConnection
     scratch: Path
@@ -42,7 +82,7 @@ def questions_or_catalog(asked: Iterable[Question] | None) -> list[Question]:
 
 @contextmanager
 def load_tables(data: Path, asked: Iterable[Question] | None = None) -> Iterator[LoadedTables]:
-    """The tables and columns that the questions read, and no others; nothing asked means the catalog."""
+    """Load only the tables and columns that the questions read; None means the catalog's questions."""
     columns = _columns_to_read(questions_or_catalog(asked))
     paths = {table: files_of_table(data, table) for table in columns}
     with TemporaryDirectory(prefix="kopi-verify-") as folder:

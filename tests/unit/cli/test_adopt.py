@@ -16,7 +16,7 @@ from kopitiam.contracts.layout import Home
 from kopitiam.contracts.runs import new_run_id
 from kopitiam.landing.recognition import Premises, read_mark
 from kopitiam.registry import open_registry
-from kopitiam.runtime.home import owned
+from kopitiam.runtime.home import exclusive_home
 from kopitiam.storage.local import LocalStorage
 
 
@@ -67,7 +67,7 @@ def test_a_new_registry_is_adopted_and_then_used(lost: tuple[Path, str]) -> None
 
 def test_a_home_in_use_is_not_touched(lost: tuple[Path, str]) -> None:
     home, _ = lost
-    with owned(home):
+    with exclusive_home(home):
         refused = CliRunner().invoke(app, ["adopt", "--home", str(home), "--yes"])
     assert isinstance(refused.exception, ConfigError)
     assert not (home / "registry.sqlite").exists()

@@ -176,7 +176,7 @@ def test_too_many_groups_are_refused_by_the_bound_of_the_settings(write):
 def test_a_chart_that_cannot_be_drawn_is_refused(write):
     text = SECOND + 'chart = { mark = "line", x = "hour", y = "first" }\n'
     path = write("a.toml", text.replace("{ revenue", '{ first = "min(created_at)", revenue'))
-    with pytest.raises(QuestionError, match=r"line 9: question by_hour, chart: first holds no figures; name"):
+    with pytest.raises(QuestionError, match=r"line 9: question by_hour, chart: first has no figures; name"):
         names([path])
 
 

@@ -51,7 +51,9 @@ def test_of_a_file_its_questions_are_told(own: Path) -> None:
     assert done.stdout.startswith(
         "sales_by_hour  Sales by hour and weekday\n  Reads final_amount and created_at"
     )
-    assert done.stdout.endswith(f"All of them can be asked: kopi analyze DIR --questions {own}\n")
+    assert done.stdout.endswith(
+        f"All questions are valid. Ask them with: kopi analyze DIR --questions {own}\n"
+    )
     assert "Large purchases" not in done.stdout
 
 

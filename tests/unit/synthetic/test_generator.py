@@ -8,7 +8,7 @@ import pytest
 from kopitiam.contracts.errors import ConfigError, InputError
 from kopitiam.synthetic import generate
 from kopitiam.synthetic.generator import write_month_tables
-from kopitiam.synthetic.volumes import plan
+from kopitiam.synthetic.months import plan
 
 SMALL = 0.0005
 MONTHLY = ("transactions", "transaction_items", "users")

@@ -156,7 +156,7 @@ def results(shop: Shop, tmp_path: Path) -> tuple[Path, Path]:
     folder.mkdir()
     expected = expected_answers(data, asked.parameters, asked.questions)
     for question in asked.questions:
-        with (folder / question.csv_name).open("w", encoding="utf-8", newline="") as file:
+        with (folder / question.file_name("csv")).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([question.shown, *expected[question.name]])
     summary = {
         "questions": asked.to_dict(),

@@ -20,7 +20,9 @@ def answers(real_sample: Path) -> dict[str, list[tuple[str, ...]]]:
 
 
 def published(real_sample: Path, name: str) -> list[tuple[str, ...]]:
-    with (real_sample / "expected" / builtin()[name].csv_name).open(encoding="utf-8", newline="") as file:
+    with (real_sample / "expected" / builtin()[name].file_name("csv")).open(
+        encoding="utf-8", newline=""
+    ) as file:
         return [tuple(row) for row in csv.reader(file)][1:]
 
 

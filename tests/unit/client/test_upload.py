@@ -13,14 +13,11 @@ import pytest
 import kopitiam.client.upload as module
 from catalog_tables import TABLES
 from kopitiam.client.calls import Calls
-from kopitiam.client.chunks import Chunk
+from kopitiam.client.chunks import Chunk, rejected_parts
 from kopitiam.client.folder import open_folder
-from kopitiam.client.heartbeat import heartbeat
 from kopitiam.client.http import Transport
-from kopitiam.client.senders import WAITING
-from kopitiam.client.set_aside import parts_of
-from kopitiam.client.upload import Sending, upload
-from kopitiam.client.upload_progress import TableProgress
+from kopitiam.client.senders import MAX_QUEUED, heartbeat
+from kopitiam.client.upload import TableProgress, UploadOptions, upload
 from kopitiam.contracts.api import OpenRun
 from kopitiam.contracts.errors import BadRows, InputError, RunOver, ServiceError, Unavailable
 from tiny_gateway import FIRST_RUN, FakeTime, Fault, TinyGateway, TinyRun, serving
@@ -72,7 +69,7 @@ def write_sales(folder: Path, rows: list[str]) -> None:
 @pytest.fixture
 def send(calls: Calls, run: TinyRun, exports: Path) -> Callable[..., None]:
     def send(**options: object) -> None:
-        upload(calls, open_folder(exports, TABLES), run.run, Sending(chunk_rows=CHUNK_ROWS, **options))  # type: ignore[arg-type]
+        upload(calls, open_folder(exports, TABLES), run.run, UploadOptions(chunk_rows=CHUNK_ROWS, **options))  # type: ignore[arg-type]
 
     return send
 
@@ -292,7 +289,7 @@ def test_however_many_rows_are_rejected_all_of_them_arrive(
     send: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "parts_of", partial(parts_of, most_bytes=500))
+    monkeypatch.setattr(module, "rejected_parts", partial(rejected_parts, most_bytes=500))
     write_sales(exports, [f'sale-{number},1,7,"x\ny",2024-01-01 10:00:00' for number in range(40)])
     send()
     rows = list(csv.DictReader(io.StringIO(run.tables["transactions"].rejected_csv.decode(), newline="")))
@@ -304,7 +301,7 @@ def test_however_many_rows_are_rejected_all_of_them_arrive(
 def test_rejected_rows_come_in_parts_that_are_whole_files(tmp_path: Path, most_bytes: int) -> None:
     file = tmp_path / "rejected.csv"
     file.write_bytes(b'table,row\r\na,"1\r\n2"\r\nb,"3\r\n""4"""\r\nc,5\r\n')
-    parts = list(parts_of(file, most_bytes))
+    parts = list(rejected_parts(file, most_bytes))
     read = [list(csv.reader(io.StringIO(part.decode(), newline=""))) for part in parts]
     assert {tuple(rows[0]) for rows in read} == {("table", "row")}
     assert [row for rows in read for row in rows[1:]] == [["a", "1\r\n2"], ["b", '3\r\n"4"'], ["c", "5"]]
@@ -317,7 +314,7 @@ def test_only_a_row_that_fits_in_no_part_is_cut_and_says_so(tmp_path: Path, lett
     file = tmp_path / "rejected.csv"
     with file.open("w", newline="", encoding="utf-8") as made:
         csv.writer(made).writerows([["line", "row"], ["2", letter * 1000], ["3", "short"]])
-    parts = list(parts_of(file, 200))
+    parts = list(rejected_parts(file, 200))
     assert max(map(len, parts)) <= 200
     long, short = (
         row for part in parts for row in csv.reader(io.StringIO(part.decode())) if row[0] != "line"
@@ -370,7 +367,7 @@ def test_only_a_few_chunks_are_in_memory(
         return len(made) - len(run.tables["transactions"].chunks)
 
     monkeypatch.setattr(module, "read_chunks", counted)
-    bound = CONNECTIONS + WAITING + 1  # sent, waiting, and in the hands of the reader
+    bound = CONNECTIONS + MAX_QUEUED + 1  # sent, waiting, and in the hands of the reader
     most = []
 
     def watch(seen: TableProgress) -> None:

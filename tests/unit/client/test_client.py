@@ -11,9 +11,9 @@ import pytest
 
 import kopitiam
 from kopitiam.client.client import Client, own_questions
-from kopitiam.client.downloads import DownloadedAnswers
+from kopitiam.client.downloads import first_rejected, open_download
 from kopitiam.client.http import Transport
-from kopitiam.client.upload_progress import TableProgress
+from kopitiam.client.upload import TableProgress
 from kopitiam.contracts.api import RunStatus
 from kopitiam.contracts.errors import ConfigError, InputError, RunError, RunFailed, RunNotFound, RunOver
 from kopitiam.questions.catalog import builtin, read_json
@@ -132,9 +132,9 @@ def test_all_forms_are_downloaded(
     names = {f"results_query_{name}.{form}" for name in builtin() for form in ("csv", "json", "parquet")}
     assert {file.name for file in out.iterdir()} == names | {"summary.json", "rejected.csv", "report.html"}
     assert (out / "results_query_2_1.csv").read_text() == "answer 2_1 as csv\n"
-    answers = DownloadedAnswers(out)
-    assert (answers.summary.read, answers.summary.used, answers.summary.rejected) == (7, 6, 1)
-    assert [(row.file, row.line) for row in answers.examples] == [("users/users_202401.csv", 3)]
+    answers, summary = open_download(out)
+    assert (summary.read, summary.used, summary.rejected) == (7, 6, 1)
+    assert [(row.file, row.line) for row in first_rejected(out)] == [("users/users_202401.csv", 3)]
     assert answers.rows("4") == 1
 
 

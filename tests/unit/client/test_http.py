@@ -188,7 +188,7 @@ def test_a_wrong_token_is_the_users_configuration(gateway: TinyGateway) -> None:
 
 def test_an_answer_that_is_no_gateways_is_said_to_be_so(gateway: TinyGateway, transport: Transport) -> None:
     gateway.faults.append(Fault("GET", status=404, body=b"<html>"))
-    with pytest.raises(ServiceError, match="not as a Kopitiam gateway"):
+    with pytest.raises(ServiceError, match="not that of a Kopitiam gateway"):
         transport.call("GET", LIST)
 
 

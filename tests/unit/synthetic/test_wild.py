@@ -15,18 +15,19 @@ from kopitiam.intake.blocks import read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.synthetic import Profile, WildShape, generate
+from kopitiam.synthetic.months import plan
 from kopitiam.synthetic.shapes import AMOUNT_VARIETIES, Customers, Ids, Order, Texts, Unmatched
-from kopitiam.synthetic.volumes import plan
 from kopitiam.synthetic.wild import WildSales
 from kopitiam.synthetic.wild_cells import (
     BOOLEANS,
     EDGE_DATES,
     EDGE_INSTANTS,
+    HOSTILE,
     LARGEST_COUNT,
     LARGEST_ID,
     LARGEST_UNITS,
+    LONGEST_TEXT,
 )
-from kopitiam.synthetic.wild_texts import HOSTILE, LONGEST_TEXT
 from kopitiam.verification.rows import load_tables
 
 SMALL = 0.0005

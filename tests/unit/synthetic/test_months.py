@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from kopitiam.synthetic.volumes import plan
+from kopitiam.synthetic.months import plan
 
 
 @pytest.mark.parametrize("scale", [0.0001, 0.003, 0.1, 1, 2.5])

@@ -10,16 +10,16 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from kopitiam.cli.terminal import MOST_JSON_GROUPS, MOST_JSON_LISTED, answers_as_json, show_answers
+from kopitiam.cli.delivery import MOST_JSON_GROUPS, MOST_JSON_LISTED, answers_as_json, show_answers
 from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.catalog import builtin
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.summary import Coverage, RowCount, Summary
+from kopitiam.results.summary import Coverage, RowCount, RunSummary
 from made_answers import MadeAnswers, answers_to, sales, small_answers
 
 WIDTHS = [40, 80, 120]
 LARGEST = "RM 99,999,999,999,999.9999"
-SUMMARY = Summary(
+SUMMARY = RunSummary(
     QuestionSet.of_catalog(), {"users": RowCount(33_973, 3)}, {"stores": 0, "users": 2}, {}, 1.5
 )
 BAD = [Rejected("users/users.csv", 7, "birthdate: 'x' is not a date", "1,x")]
@@ -308,23 +308,18 @@ def test_isolates_take_no_room():
     assert [cell_len(line.rstrip(" █▏▎▍▌▋▊▉")) for line in shown] == [21, 21, 37, 37]
 
 
-class Delivered:
-    def __init__(self, answers):
-        self.answers, self.summary = answers, SUMMARY
-
-
 def test_json_has_the_first_rows_of_lists_and_a_bounded_number_of_groups():
     products = [(f"{n:04d}-01", 1, "Latte", n, True) for n in range(1, 1_200)]
-    told = answers_as_json(Delivered(MadeAnswers({"1": sales(*["75"] * 30), "2_1": products})))
-    assert len(told["answers"]["1"]) == MOST_JSON_LISTED == 10
-    assert len(told["answers"]["2_1"]) == MOST_JSON_GROUPS == 1_000
-    assert told["answers"]["3"] == []
-    assert told["answers"]["1"][0] == {"transaction_id": "sale-0000", "final_amount": "75.0000"}
+    content = answers_as_json(MadeAnswers({"1": sales(*["75"] * 30), "2_1": products}), SUMMARY)
+    assert len(content["answers"]["1"]) == MOST_JSON_LISTED == 10
+    assert len(content["answers"]["2_1"]) == MOST_JSON_GROUPS == 1_000
+    assert content["answers"]["3"] == []
+    assert content["answers"]["1"][0] == {"transaction_id": "sale-0000", "final_amount": "75.0000"}
 
 
 def test_json_has_every_column_of_an_own_question():
-    told = answers_as_json(Delivered(answers_to(BY_HOUR, HOURS)))
-    assert told["answers"]["sales_by_hour"][1] == {
+    content = answers_as_json(answers_to(BY_HOUR, HOURS), SUMMARY)
+    assert content["answers"]["sales_by_hour"][1] == {
         "hour": 6,
         "store_id": 2,
         "store_name": None,

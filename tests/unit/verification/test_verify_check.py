@@ -39,7 +39,7 @@ def write_answers(folder, answers):
     folder.mkdir(exist_ok=True)
     for name, rows in answers.items():
         question = builtin()[name]
-        with (folder / question.csv_name).open("w", encoding="utf-8", newline="") as file:
+        with (folder / question.file_name("csv")).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([question.shown, *rows])
 
 

@@ -1,53 +1,49 @@
-"""`kopi serve` and the nodes of a fleet, before they serve: how they are told to leave, and how they log."""
+"""`kopi serve` and the nodes of a fleet during startup: signals, logs, and the check of the address."""
 
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
-from kopitiam.cli import nodes, serve
+from kopitiam.cli import serving
 from kopitiam.cli.app import app
-from kopitiam.cli.signals import Terminated
+from kopitiam.cli.process import Terminated
 
-COMMANDS = [("serve", serve), ("gateway", nodes), ("pipeline", nodes), ("monitor", nodes)]
+COMMANDS = ["serve", "gateway", "pipeline", "monitor"]
 
 
-@pytest.mark.parametrize(("command", "module"), COMMANDS)
-def test_a_signal_to_leave_that_comes_while_it_loads_ends_with_0(
-    command: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def leave(_config: object) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_sigterm_during_startup_ends_with_0(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminate(_config: object) -> None:
         raise Terminated
 
-    monkeypatch.setattr(module, "load_settings", leave)
-    monkeypatch.setattr(module, "set_up_logs", lambda *_, **__: None)
+    monkeypatch.setattr(serving, "load_settings", terminate)
+    monkeypatch.setattr(serving, "set_up_logs", lambda *_, **__: None)
     done = CliRunner().invoke(app, [command])
     assert (done.exit_code, done.exception) == (0, None)
 
 
-@pytest.mark.parametrize(("command", "module"), COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("said", "is_json"),
+    ("choice", "is_json"),
     [(((), None), False), ((("--log-json",), None), True), (((), "1"), True), (((), "0"), False)],
 )
-def test_logs_are_json_if_a_flag_or_the_environment_says_so(
+def test_logs_are_json_with_the_flag_or_the_environment_variable(
     command: str,
-    module: ModuleType,
-    said: tuple[tuple[str, ...], str | None],
+    choice: tuple[tuple[str, ...], str | None],
     is_json: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flags, environment = said
+    flags, environment = choice
     chosen = []
 
-    def note(_node: str, *, is_verbose: bool, as_json: bool) -> None:
+    def record(_node: str, *, is_verbose: bool, as_json: bool) -> None:
         chosen.append((is_verbose, as_json))
         raise Terminated
 
-    monkeypatch.setattr(module, "set_up_logs", note)
+    monkeypatch.setattr(serving, "set_up_logs", record)
     CliRunner().invoke(app, [command, *flags], env={"KOPI_LOG_JSON": environment})
     assert chosen == [(False, is_json)]
 

@@ -8,7 +8,7 @@ import pytest
 
 STRIKE = """
 import signal, sys, time, weakref
-from kopitiam.cli.signals import raise_on_signals
+from kopitiam.cli.process import raise_on_signals
 
 class Thing:
     pass

@@ -8,8 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import typer.main
+from click import Command, Group
 
 from kopitiam import __version__
+from kopitiam.cli.app import app
 from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import WildShape
 
@@ -289,7 +292,7 @@ def test_verify_ends_with_0_if_all_is_equal_and_with_1_if_not(kopi, sound_folder
     }
     for name, row in rows.items():
         question = builtin()[name]
-        (answers / question.csv_name).write_text(f"{','.join(question.shown)}\n{row}\n")
+        (answers / question.file_name("csv")).write_text(f"{','.join(question.shown)}\n{row}\n")
     code, stdout, stderr = kopi("verify", sound_folder, answers)
     assert (code, stderr) == (0, "")
     assert stdout.count("equal") == 5
@@ -298,8 +301,28 @@ def test_verify_ends_with_0_if_all_is_equal_and_with_1_if_not(kopi, sound_folder
     code, stdout, stderr = kopi("verify", sound_folder, answers)
     assert code == 1
     assert "results_query_1.csv: expected a, 80.5 – not there" in stdout
-    assert stderr == f"kopi: the answers in {answers} are not those of {sound_folder}\n"
+    assert stderr == f"kopi: the answers in {answers} differ from those of {sound_folder}\n"
 
 
 def test_verify_refuses_folders_that_are_not_there(kopi, sound_folder, tmp_path):
     assert_refused(kopi("verify", sound_folder, tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
+
+
+NODES = {"gateway", "pipeline", "monitor"}  # they log, and show nothing
+
+
+def commands(group, *path):
+    for name, command in group.commands.items():
+        if isinstance(command, Group) or hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield pytest.param(command, id=" ".join((*path, name)))
+
+
+EVERY = [found for found in commands(typer.main.get_command(app)) if found.id not in NODES]
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_a_command_takes_json_and_config(command: Command):
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert {"--json", "--config"} <= flags

@@ -8,7 +8,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kopitiam.cli.app import app
-from kopitiam.client.events import Listener, watch
+from kopitiam.client.calls import Calls
+from kopitiam.client.http import Transport
 from kopitiam.contracts.errors import RunFailed, RunNotFound, ServiceError
 from waiting import PATIENCE_SECONDS
 
@@ -90,11 +91,8 @@ def telling(*scripts: bytes | int) -> Iterator[tuple[str, Telling]]:
 
 
 def states(url: str) -> list[str]:
-    listener = Listener(url, "secret", sleep=lambda _: None)
-    try:
-        return [status.state for status in watch(listener, RUN)]
-    finally:
-        listener.close()
+    with closing(Transport(url, "secret", sleep=lambda _: None)) as transport:
+        return [status.state for status in Calls(transport).watch(RUN)]
 
 
 def test_every_change_is_told_until_the_run_is_over():
@@ -118,7 +116,7 @@ def test_a_run_that_is_not_there_is_not_found():
     with telling(404) as (url, _), pytest.raises(RunNotFound):
         states(url)
     with pytest.raises(RunNotFound, match="an id has"):
-        next(watch(Listener("http://127.0.0.1:1"), "../nodes"))
+        next(Calls(Transport("http://127.0.0.1:1")).watch("../nodes"))
 
 
 def follow(url: str, *flags: str):

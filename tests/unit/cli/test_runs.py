@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from kopitiam.cli import submit
 from kopitiam.cli.app import app
-from kopitiam.cli.connection import connected
+from kopitiam.cli.options import connected
 from kopitiam.client.client import Client
 from kopitiam.client.http import PATIENCE_SECONDS
 from kopitiam.contracts.errors import ConfigError, RunError

@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from kopitiam.cli.columns import in_columns
-from kopitiam.cli.status_view import chunks_processed, progress_line, status_lines
+from kopitiam.cli.columns import column_lines
+from kopitiam.cli.progress import chunks_processed, progress_line, status_lines
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
 
 RUN = "0123456789abcdef01234567"
@@ -119,7 +119,7 @@ ROWS = [(RUN, "January", "1,234,567"), (RUN, "a\x07b", "7")]
 
 
 def columns(width, terminal=True):
-    return [line.plain for line in in_columns(console(width, terminal), TITLES, ROWS, {2})]
+    return [line.plain for line in column_lines(console(width, terminal), TITLES, ROWS, {2})]
 
 
 def test_columns_line_up_with_figures_to_the_right():

@@ -1,4 +1,4 @@
-"""What several suites share: the real sample, small folders, and how far hypothesis searches."""
+"""Fixtures of all suites: the real sample, small folders, and the profiles of hypothesis."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShar
 
 @pytest.fixture(scope="session")
 def real_sample() -> Path:
-    """The folder with `input` and `expected`; without it a test is skipped, but fails where CI is set."""
+    """The folder with `input` and `expected`. Without it a test is skipped, in CI it fails."""
     folder = Path(__file__).parents[2] / "shared" / "data" / "real-sample"
     if not folder.is_dir():
         skip_or_fail("the real sample is not beside the checkout (../shared/data/real-sample)")
@@ -47,7 +47,7 @@ def real_sample() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some 7,300 generated transactions with their tables; not to be changed."""
+    """About 7,300 generated transactions with their tables; read only."""
     folder = tmp_path_factory.mktemp("generated") / "tiny"
     generate(folder, TINY_SCALE, TINY_SEED)
     return folder

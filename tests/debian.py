@@ -1,4 +1,4 @@
-"""Packages that tests need and a new machine lacks: installed on Debian, as root, one worker at a time."""
+"""Installs missing packages that tests need, on Debian as root, one worker at a time."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-_POLICY = Path("/usr/sbin/policy-rc.d")  # asked before a package starts its service
+_POLICY = Path("/usr/sbin/policy-rc.d")  # decides whether a package may start its service
 _LOCK = Path(tempfile.gettempdir()) / "kopitiam-tests-apt.lock"
 _APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120")
 
@@ -21,7 +21,7 @@ def can_install() -> bool:
 
 
 def install(*packages: str, is_there: Callable[[], bool]) -> None:
-    """Another worker may have done it while this one waited for its turn."""
+    """Install the packages, unless another worker did so in the meantime."""
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_there():
@@ -31,7 +31,7 @@ def install(*packages: str, is_there: Callable[[], bool]) -> None:
 
 
 def skip_or_fail(reason: str) -> None:
-    """What is missing skips a test, but fails it where CI is set."""
+    """Skip the test for a missing package; in CI, fail it."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -39,7 +39,7 @@ def skip_or_fail(reason: str) -> None:
 
 @contextmanager
 def _services_stay_off() -> Iterator[None]:
-    """Or a package would leave a server of the system running."""
+    """Keep packages from starting their system services."""
     is_ours = not _POLICY.exists()
     if is_ours:
         _POLICY.write_text("#!/bin/sh\nexit 101\n")

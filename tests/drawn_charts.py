@@ -1,4 +1,4 @@
-"""A chart as a test reads it: its marks with their sizes and what they tell, its texts with their places."""
+"""Reads a drawn chart: its marks with sizes and tooltips, its texts with positions."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Mark:
     is_dashed: bool
 
     def told(self, name: str) -> str:
-        """The value that pointing at the mark tells under a name, without isolates."""
+        """Return a value of the tooltip by its name, without isolates."""
         pairs = dict(part.split(": ", 1) for part in self.title.split("; "))
         return re.sub("[\u2066-\u2069]", "", pairs[name])
 

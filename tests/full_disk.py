@@ -1,4 +1,4 @@
-"""A small disk of a test's own, to be filled to the last byte."""
+"""A small private disk that a test can fill to the last byte."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Answers made by hand, for tests of what is shown of them."""
+"""Hand-made answers for tests of their presentation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Rows = list[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class MadeAnswers:
-    """By the names of questions, rows as tuples in the order of their schema; two rows to a batch."""
+    """Rows by question, as tuples in the order of the schema; two rows per batch."""
 
     tables: dict[str, Rows] = field(default_factory=dict)
     question_set: QuestionSet = field(default_factory=QuestionSet.of_catalog)
@@ -36,7 +36,7 @@ class MadeAnswers:
             yield batch if columns is None else batch.select(list(columns))
 
     def write(self, folder: Path) -> Path:
-        """As files of a download."""
+        """Write the files of a download."""
         folder.mkdir(parents=True, exist_ok=True)
         for question in self.question_set.questions:
             pq.write_table(self.table(question.name), folder / question.file_name("parquet"))

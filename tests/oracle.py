@@ -13,7 +13,7 @@ Rows = list[tuple[str, ...]]
 
 
 def plain_answers(folder: Path, questions: Parameters) -> dict[str, Rows]:
-    """The rows of each answer as they stand in its file: `expected_answers` computed another way."""
+    """Return the rows of each answer file; the same result as `expected_answers`, computed differently."""
     sales = [row for row in rows_of(folder, "transactions") if _is_in_years(row, questions)]
     items = [row for row in rows_of(folder, "transaction_items") if _is_in_years(row, questions)]
     in_hours = [row for row in sales if questions.opening <= row["created_at"][11:] <= questions.closing]

@@ -1,4 +1,4 @@
-"""What has become of processes that a test has seen."""
+"""The state of processes that a test has started or seen."""
 
 import signal
 
@@ -6,14 +6,13 @@ import psutil
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """A zombie is not, nor is another that got its number; who buries it is not our business."""
+    """Return whether the same process still runs: not a zombie, and not another process with its id."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def hear_interrupts() -> None:
-    """In a child before its program begins: a suite that runs in the background ignores SIGINT, and its
-    children would too."""
+def restore_sigint() -> None:
+    """Restore SIGINT in a child process: children of a suite that runs in the background would ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

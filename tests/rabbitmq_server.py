@@ -1,4 +1,4 @@
-"""A private RabbitMQ for tests; on Debian, as root, it is installed where it is missing."""
+"""A private RabbitMQ for tests; installed if it is missing, on Debian as root."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from kopitiam.contracts.errors import ConfigError
 
 @contextmanager
 def private_rabbitmq() -> Iterator[PrivateBroker]:
-    """Runs while the block lasts, and leaves nothing behind."""
+    """Run a server for the duration of the block, and remove its files."""
     ensure_installed()
     folder = Path(tempfile.mkdtemp(prefix="kopitiam-rabbitmq-"))
     broker = PrivateBroker(folder)
@@ -27,7 +27,7 @@ def private_rabbitmq() -> Iterator[PrivateBroker]:
 
 
 def ensure_installed() -> None:
-    """Without it a test is skipped, but fails where CI is set."""
+    """Skip the test if RabbitMQ is missing; in CI, fail it."""
     try:
         if not _is_installed() and can_install():
             install("rabbitmq-server", is_there=_is_installed)

@@ -1,4 +1,4 @@
-"""A private S3 server for tests, in a process of its own; each test gets a bucket of its own."""
+"""A private S3 server for tests, in its own process; each test has its own bucket."""
 
 import itertools
 import subprocess
@@ -27,7 +27,7 @@ class S3Server:
 
     @property
     def filesystem(self) -> fs.S3FileSystem:
-        """For whoever makes and removes buckets."""
+        """Return the client that creates and removes buckets."""
         host = self.endpoint.removeprefix("http://")
         return fs.S3FileSystem(
             access_key=KEY,
@@ -40,7 +40,7 @@ class S3Server:
         )
 
     def section(self, url: str | None = None) -> StorageSection:
-        """Settings for a place in a new bucket, or for what is said."""
+        """Return storage settings for `url`, or for a prefix in a new bucket."""
         if url is None:
             bucket = f"bucket-{next(self._numbers)}"
             self.filesystem.create_dir(bucket)
@@ -48,12 +48,12 @@ class S3Server:
         keys = {"access_key": SecretStr(KEY), "secret_key": SecretStr(SECRET)}
         return StorageSection(url=url, endpoint=self.endpoint, **keys)
 
-    def said(self, section: StorageSection) -> dict[str, str]:
-        """As a file or the environment would say it."""
+    def plain_settings(self, section: StorageSection) -> dict[str, str]:
+        """Return the settings as plain texts, secrets included."""
         return {"url": section.url, "endpoint": self.endpoint, "access_key": KEY, "secret_key": SECRET}
 
     def objects(self, section: StorageSection) -> dict[str, bytes]:
-        """Below the place of these settings, by key; marks of folders are none."""
+        """Return the objects below the prefix of these settings by key, without folder markers."""
         root = section.url.removeprefix("s3://")
         selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
         files = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
@@ -66,7 +66,7 @@ class S3Server:
 
 @contextmanager
 def private_s3() -> Iterator[S3Server]:
-    """Runs while the block lasts."""
+    """Run a server for the duration of the block."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],

@@ -1,4 +1,4 @@
-"""Which tests go to one worker: a module, or all modules that share a Spark session, a service or a fleet."""
+"""Assigns tests to workers: by module, or all modules that share a Spark session, a service or a fleet."""
 
 from pathlib import PurePosixPath
 

@@ -1,4 +1,4 @@
-"""Numbers as the fewest runs of consecutive ones, for comparison with what the registry tells."""
+"""Numbers as ranges of consecutive ones, for comparison with the ranges of the registry."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A gateway in miniature for tests of the client: real HTTP, all in memory, and it fails when told to."""
+"""A minimal gateway for tests of the client: real HTTP, state in memory, faults on demand."""
 
 import base64
 import hashlib
@@ -43,7 +43,7 @@ _RUN = re.compile(r"/api/v1/runs/([a-z0-9]+)(?:/(rejected\.csv|results/.+))?")
 
 
 class FakeTime:
-    """A clock that only sleeping moves."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -61,15 +61,15 @@ class FakeTime:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next calls whose `METHOD path` matches."""
+    """A failure of the next calls whose `METHOD path` matches."""
 
     matches: str
     times: int = 1
-    status: int | None = None  # answered in place of what was asked
+    status: int | None = None  # returned instead of the real response
     error: str = "busy"
-    body: bytes | None = None  # in place of the JSON of a refusal
+    body: bytes | None = None  # instead of the JSON of a refusal
     retry_after: float | None = None
-    is_stored: bool = False  # the call takes effect, and only its answer is lost
+    is_stored: bool = False  # the call takes effect, only the response is lost
 
 
 @dataclass
@@ -83,7 +83,7 @@ class TinyTable:
         return sum(_rows(data) for data in self.chunks.values())
 
     def read(self) -> pa.Table:
-        """Every row that arrived, in the order of the chunks."""
+        """Return all rows received, in the order of the chunks."""
         return pa.concat_tables(pq.read_table(io.BytesIO(self.chunks[n])) for n in sorted(self.chunks))
 
 
@@ -93,7 +93,7 @@ class TinyRun:
     asked: OpenRun
     state: str = "open"
     error: str | None = None
-    polls_to_go: int = 0  # how often its status is asked for before it is done
+    polls_to_go: int = 0  # status requests before the run is done
     tables: dict[str, TinyTable] = field(default_factory=lambda: {name: TinyTable() for name in TABLES})
 
 
@@ -108,7 +108,7 @@ class TinyGateway:
     def __init__(self, token: str | None = None) -> None:
         self.token = token
         self.runs: dict[str, TinyRun] = {}
-        self.calls: list[str] = []  # "METHOD path" of all that was tried
+        self.calls: list[str] = []  # "METHOD path" of every request
         self.headers: list[dict[str, str]] = []
         self.faults: list[Fault] = []
         self.open_gate = threading.Event()  # PUTs of chunks wait for it
@@ -126,7 +126,7 @@ class TinyGateway:
         return sum(re.search(pattern, call) is not None for call in self.calls)
 
     def puts(self, table: str) -> list[int]:
-        """The numbers of the chunks that were sent, in order, repetitions included."""
+        """Return the sorted numbers of the chunks received, repetitions included."""
         matches = (re.fullmatch(rf"PUT .*/tables/{table}/chunks/(\d+)", call) for call in self.calls)
         return sorted(int(match[1]) for match in matches if match)
 
@@ -142,7 +142,7 @@ class TinyGateway:
         self._thread.start()
 
     def stop(self) -> None:
-        """As if killed: every connection breaks."""
+        """Stop as if killed: every connection breaks."""
         self.open_gate.set()
         self._server.shutdown()
         self._thread.join()
@@ -181,7 +181,7 @@ class TinyGateway:
 class _Handler(BaseHTTPRequestHandler):
     tiny: TinyGateway
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body leave together
+    wbufsize = -1  # head and body are sent together
 
     def setup(self) -> None:
         super().setup()

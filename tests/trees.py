@@ -1,4 +1,4 @@
-"""Folders looked at while others change them: unlike a glob, at ease with what vanishes meanwhile."""
+"""Lists folders that change meanwhile: unlike a glob, files may vanish."""
 
 import os
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ def eventually(look: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
 
 
 def stays(is_so: Callable[[], bool]) -> bool:
-    """Whether it holds for a moment, for what would change without an event to wait for."""
+    """Return whether the condition holds for a short time, when there is no event to wait for."""
     deadline = time.monotonic() + _STAYING_SECONDS
     while is_so():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Sales drawn column by column, as CSV folders, questions about all columns, and the bytes of the answers."""
+"""Random sales as CSV folders, questions about all columns, and the expected bytes of the answers."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The `kopi` command as a real process, in an environment of its own, and its answers read back."""
+"""Runs `kopi` as a real process in its own environment, and reads its answers back."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ class Run:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """What `kopi` runs in; to be changed at will."""
+    """The environment of `kopi`; tests may change it."""
     return dict(ENVIRONMENT)
 
 
@@ -54,7 +54,7 @@ def kopi(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def answers_in() -> Callable[[Path], dict[str, Rows]]:
-    """The rows of each CSV in a folder of answers, after a look at its header."""
+    """Return the rows of each CSV in a folder of answers, and check its header."""
 
     def read(folder: Path) -> dict[str, Rows]:
         return {
@@ -73,7 +73,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Rows:
 
 @pytest.fixture(scope="session")
 def is_verified(kopi: Callable[..., Run]) -> Callable[[Path, Path], bool]:
-    """Whether the independent check finds every answer, and the account of rows, equal."""
+    """Return whether the independent check finds every answer and all row counts equal."""
 
     def check(data: Path, answers: Path) -> bool:
         run = kopi("verify", data, answers)
@@ -90,11 +90,11 @@ class Analyzed:
     out: Path
 
     def contents(self) -> dict[str, bytes]:
-        """The bytes of every answer file; the summary is not one, it tells how long it took."""
+        """The bytes of every answer file, without the summary, which has a duration."""
         return {file.name: file.read_bytes() for file in self.out.iterdir() if file.name != "summary.json"}
 
     def summary(self) -> dict[str, Any]:
-        """What the summary says, but for the time it took."""
+        """The content of the summary without its duration."""
         told = json.loads((self.out / "summary.json").read_text(encoding="utf-8"))
         return {name: value for name, value in told.items() if name != "seconds"}
 

@@ -1,6 +1,4 @@
-"""Small folders of sales, the answers to them computed another way, and two ways to send them in small
-chunks.
-"""
+"""Small folders of sales, their answers computed without Spark, and two clients that send small chunks."""
 
 import csv
 import io
@@ -54,14 +52,14 @@ BEHIND_BARRIER = list(_ANSWERS_OF_STAGE)
 
 @dataclass(frozen=True)
 class Sales:
-    """Good rows of each table and the answers to them; `folder` has a bad row here and there besides."""
+    """Good rows of each table and their answers; `folder` also has some bad rows."""
 
     folder: Path
     rows: dict[str, list[Row]]
     answers: dict[str, bytes]
 
     def chunks(self, chunk_rows: int) -> dict[str, list[list[Row]]]:
-        """The rows of each chunk of a table, if so many are cut off at a time."""
+        """The rows of each chunk of a table, with chunks of this size."""
         return {table: list(_cut(rows, chunk_rows)) for table, rows in self.rows.items()}
 
     def texts(self, table: str, chunk_rows: int) -> list[str]:
@@ -70,7 +68,7 @@ class Sales:
 
 
 def make_sales(folder: Path, seed: int, wanted: Mapping[str, int] = FEW) -> Sales:
-    """So many rows of a table, from the first day to the last; all rows of tables that are not named."""
+    """Generate sales. `wanted` bounds the rows of a table; they are spread over all days."""
     generate(folder / "generated", _SCALE, seed)
     good = {}
     for table in TABLES:
@@ -94,7 +92,7 @@ def answers_in(folder: Path) -> dict[str, bytes]:
 
 
 def stages_of(chunks: Mapping[str, Sequence[list[Row]]], answers: Mapping[str, bytes]) -> dict[str, Any]:
-    """The stages of a run that is done, as its status shows them; how many groups partials have is open."""
+    """The stages of a finished run as its status must show them; the number of groups in partials is open."""
     stages: dict[str, Any] = {}
     for table, names in _BEFORE_BARRIER.items():
         for stage in names:
@@ -122,7 +120,7 @@ def _stage(name: str) -> dict[str, Any]:
 
 
 def _through(stage: str, table: str, rows: Sequence[Row]) -> tuple[int, int | None]:
-    """How many rows come into a stage, and how many go on, counted one by one."""
+    """Count the rows that come into a stage and those that leave it."""
     if stage.startswith("check_"):
         return len(rows), len(rows)
     asked = Parameters()
@@ -142,7 +140,7 @@ def _through(stage: str, table: str, rows: Sequence[Row]) -> tuple[int, int | No
 
 
 class FolderClient:
-    """What `kopi submit` does, but for the size of the chunks: it bears with a service that dies."""
+    """Uploads as `kopi submit` does, with smaller chunks; survives a restart of the service."""
 
     def __init__(self, service: Service, patience_seconds: float = ANSWER_SECONDS) -> None:
         self._patience_seconds = patience_seconds
@@ -160,13 +158,13 @@ class FolderClient:
         handle.download(out)
 
     def close(self) -> None:
-        """Whoever still waits for the service does so no more."""
+        """Stop waiting for the service."""
         self._transport.close()
 
 
 @dataclass
 class Upload:
-    """A run that is sent chunk by chunk over plain HTTP, as `curl` would; `sent` keeps what was sent."""
+    """A run that is sent chunk by chunk over plain HTTP, as with `curl`; `sent` has the rows sent so far."""
 
     service: Service
     sent: Path
@@ -214,7 +212,7 @@ class Upload:
         return self.service.status(self.run)
 
     def waiting(self) -> int:
-        """Chunks that are durable and not processed."""
+        """The number of chunks that are durable and not processed."""
         return sum(map(len, self.chunks.values())) - processed_chunks(self.status())
 
     def await_processed(self) -> None:
@@ -233,7 +231,7 @@ class Upload:
         return {name: self.result(f"{name}.csv", **query).content for name in builtin()}
 
     def expected(self) -> dict[str, bytes]:
-        """The answers to what was sent so far; every table must have had a chunk."""
+        """The answers over the rows sent so far; every table must have a chunk."""
         return answers_to(self.sent)
 
     @property

@@ -1,4 +1,4 @@
-"""A real `kopi serve` on a home and a port that outlive its processes, and what is left of a run on it."""
+"""A real `kopi serve` that can be killed and restarted on the same home and port; the traces of a run."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ END_SECONDS = 60
 
 
 class Service:
-    """Its processes are known by a folder for temporary files that no other process has."""
+    """A service process; it and its children are recognized by their own folder for temporary files."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self.home = home
@@ -59,12 +59,12 @@ class Service:
         return self.process is not None and self.process.poll() is None
 
     def start(self, **settings: str) -> None:
-        """A new life that is ready for calls."""
+        """Start the service and wait until it is ready for calls."""
         self.begin(**settings)
         until(self._is_ready, READY_SECONDS)
 
     def begin(self, **settings: str) -> None:
-        """A new life, with these settings above those of the service."""
+        """Start the service; these settings override its own."""
         self.settings = settings
         argv = [KOPI, "serve", "--home", self.home, "--port", str(self._port)]
         environment = self.environment | settings | {"TMPDIR": str(self._temporary)}
@@ -77,14 +77,14 @@ class Service:
         assert self.has_died(END_SECONDS)
 
     def has_died(self, seconds: float) -> bool:
-        """By kill -9, and all that it had started has gone with it."""
+        """Kill the service with SIGKILL; all processes that it started must end too."""
         assert self.process is not None
         code = self.process.wait(seconds)
         until(lambda: not self.processes(), END_SECONDS)
         return code == -signal.SIGKILL
 
     def stop(self) -> int:
-        """As a person would; gives the exit code."""
+        """Stop the service with a signal; return the exit code."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(END_SECONDS)
@@ -95,7 +95,7 @@ class Service:
         self.start(**settings)
 
     def end(self) -> None:
-        """For good; what it said is shown where a test has failed."""
+        """Stop the service for good; print its output if a test has failed."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -120,7 +120,7 @@ class Service:
         return sum(table["expected_chunks"] for table in self.status(run)["tables"].values())
 
     def outcomes(self, outcome: str) -> int:
-        """How many chunks this life of the gateway has answered so."""
+        """Return how many chunks the gateway has answered in this way since its start."""
         text = self.http.get("/metrics").text
         found = re.findall(
             rf'^kopitiam_chunks_total{{outcome="{outcome}",[^}}]*}} (\S+)$', text, re.MULTILINE
@@ -141,7 +141,7 @@ class Service:
 
 
 class Watcher:
-    """Listens to the events of a run until it is over."""
+    """Collects the events of a run until it is over."""
 
     def __init__(self, service: Service, run: str) -> None:
         self._seen: list[dict[str, Any]] = []
@@ -160,7 +160,7 @@ class Watcher:
 
 
 def left_of(home: Path, run: str) -> set[str]:
-    """Every file, folder and row of the registry that leads to the answers of a run or bears its name."""
+    """Return every file, folder and registry row of a run."""
     on_disk = {str(path.relative_to(home)) for path in paths_below(home) if run in path.name}
     answers = {str(path.relative_to(home)) for path in (home / "results" / f"run={run}").glob("*")}
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
@@ -174,5 +174,5 @@ def left_of(home: Path, run: str) -> set[str]:
 
 
 def batches_on_disk(home: Path) -> list[Path]:
-    """Folders of partials, whosever they are."""
+    """Return the folders of partials of all runs."""
     return list(home.glob("partials/pipeline=*/*"))

@@ -1,4 +1,4 @@
-"""A folder with about everything that can be odd or wrong in an export, and one without a single answer."""
+"""A folder with nearly every oddity and flaw of an export, and a folder with empty answers."""
 
 import csv
 import json
@@ -139,14 +139,16 @@ def nasty_analyzed(kopi, nasty_folder, tmp_path_factory):
     return kopi("analyze", nasty_folder, "--out", out), out
 
 
-def test_a_nasty_folder_has_the_right_answers(nasty_folder, nasty_analyzed, answers_in, is_verified):
+def test_a_folder_with_many_flaws_has_the_right_answers(
+    nasty_folder, nasty_analyzed, answers_in, is_verified
+):
     run, out = nasty_analyzed
     assert (run.code, run.stderr) == (0, "")
     assert answers_in(out) == ANSWERED
     assert is_verified(nasty_folder, out)
 
 
-def test_every_bad_row_is_set_aside_with_its_place_and_reason(nasty_analyzed):
+def test_every_bad_row_is_rejected_with_its_line_and_reason(nasty_analyzed):
     _, out = nasty_analyzed
     with (out / "rejected.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -1,5 +1,5 @@
-"""Somebody has been at the home while the service was down: a damaged chunk fails its own run by name, a
-ruined checkpoint does no harm at all, and a registry of some time ago takes again what it does not know.
+"""Damage to the home while the service is down: a damaged chunk fails only its own run, a damaged checkpoint
+does no harm, and a registry restored from a backup accepts again the chunks that it does not know.
 """
 
 import os
@@ -43,7 +43,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def service(house: Service) -> Service:
-    """Not running."""
+    """A service that is stopped."""
     if house.is_alive:
         house.stop()
     return house
@@ -76,7 +76,7 @@ def short_of_a_row(file: Path) -> None:
 
 
 def broken_inside(file: Path) -> None:
-    """The footer is sound, the pages are not."""
+    """Damage the pages of a Parquet file and keep its footer."""
     content = bytearray(file.read_bytes())
     content[4:204] = bytes(200)
     file.write_bytes(content)
@@ -110,7 +110,7 @@ def test_a_damaged_chunk_fails_its_run_by_name_and_no_other(
 
 
 def send_while_nothing_is_processed(service: Service, sales: Sales, labels: list[str]) -> list[str]:
-    """A life dies over its first batch. Spark takes its time, so that as a rule one is enough."""
+    """Kill the service during its first batch. Spark is slow, so usually one attempt is enough."""
     with ThreadPoolExecutor(len(labels)) as threads, closing(FolderClient(service)) as client:
         sending = [threads.submit(client.send, sales, CHUNK_ROWS, label) for label in labels]
         while not all(each.done() for each in sending):
@@ -130,7 +130,7 @@ def filled_with_rubbish(checkpoint: Path) -> None:
 
 
 def with_an_empty_offset(checkpoint: Path) -> None:
-    """As a power cut may leave the last one."""
+    """Damage the last file as a power cut may do."""
     offsets = checkpoint / "offsets"
     last = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
     (offsets / f".{last}.crc").unlink()
@@ -151,10 +151,10 @@ MORE_RUINS = [with_an_empty_offset, with_rubbish_as_metadata, without_commits]
 
 
 @pytest.mark.timeout(1200)
-def test_a_ruined_checkpoint_is_made_anew_from_the_registry(
+def test_a_damaged_checkpoint_is_rebuilt_from_the_registry(
     service: Service, sales: Sales, tmp_path: Path
 ) -> None:
-    """Each life is killed after its second batch, and the checkpoint that it leaves ruined."""
+    """The service is killed after its second batch each time, and its checkpoint is damaged."""
     ruins = RUINS + MORE_RUINS if os.environ.get("KOPI_TEST_FULL") else RUINS
     with ThreadPoolExecutor(len(ruins)) as threads, closing(FolderClient(service)) as client:
         sending = []
@@ -170,7 +170,7 @@ def test_a_ruined_checkpoint_is_made_anew_from_the_registry(
         check_done(service, sales, run, tmp_path / run)
 
 
-def test_a_registry_brought_back_from_a_back_up_takes_again_what_it_does_not_know(
+def test_a_registry_restored_from_a_backup_accepts_again_the_chunks_it_does_not_know(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
     service.start()

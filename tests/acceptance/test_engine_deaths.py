@@ -1,5 +1,5 @@
-"""Spark's process dies or stands still under `kopi serve`, and can never work under `kopi analyze`: runs that
-kill it fail after three attempts, all others go on, and whoever waits is told.
+"""The process of Spark dies or hangs under `kopi serve`, or cannot work under `kopi analyze`: runs that kill
+it fail after three attempts with the reason, and all others go on.
 """
 
 import functools
@@ -105,7 +105,7 @@ def test_a_final_step_that_kills_its_engine_fails_after_three_attempts_and_the_s
     assert service.stop() == 0
 
 
-def test_where_spark_can_never_work_analyze_ends_and_says_why(
+def test_analyze_ends_with_the_reason_if_spark_cannot_work(
     kopi, sales: Sales, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     """Hadoop's file system calls `chmod`."""

@@ -1,4 +1,4 @@
-"""The rivals of the benchmark answer alike, to the byte, so that their times can be compared at all."""
+"""All engines of the benchmark give the same bytes, so that their times can be compared."""
 
 import subprocess
 import sys

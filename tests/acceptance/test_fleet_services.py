@@ -31,7 +31,7 @@ FORWARD = BarrierForward(run="0123456789abcdef", epoch=1)
 
 
 class Fleet:
-    """Services on a home of their own, by the command that an operator or a monitor types."""
+    """Services on a private home, started by the command that an operator or a monitor runs."""
 
     def __init__(self, folder: Path, kopi: Callable[..., Any]) -> None:
         self.home = folder / "home"
@@ -51,7 +51,7 @@ class Fleet:
         return probes(load_settings(self.config))[name]()
 
     def processes(self) -> list[psutil.Process]:
-        """All that have anything to do with the home, by whatever they say of themselves."""
+        """Return all processes that refer to the home in their command line, environment or folder."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -99,7 +99,7 @@ def port_of(url: str) -> int:
 
 
 def abandoned_memory() -> set[str]:
-    """Shared by nobody any more; what others share at the moment is theirs."""
+    """Return shared memory segments that no process uses any more."""
     maps = []
     for process in psutil.process_iter():
         with contextlib.suppress(OSError):
@@ -144,7 +144,7 @@ def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet)
     assert not (fleet.home / "nodes" / "postgresql.json").exists()
 
 
-def test_postgresql_wants_its_password_and_keeps_it_to_itself(fleet: Fleet) -> None:
+def test_postgresql_requires_its_password_and_does_not_reveal_it(fleet: Fleet) -> None:
     fleet.do("node", "start", "postgresql")
     folder = fleet.home / "services" / "postgresql"
     assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
@@ -156,7 +156,7 @@ def test_postgresql_wants_its_password_and_keeps_it_to_itself(fleet: Fleet) -> N
     assert (shown["state"], shown["url"]) == ("alive", f"postgresql://127.0.0.1:{port_of(url)}")
 
 
-def test_postgresql_starts_over_a_lock_file_whose_number_is_anothers(fleet: Fleet) -> None:
+def test_postgresql_starts_despite_a_stale_lock_file(fleet: Fleet) -> None:
     first = fleet.do("node", "start", "postgresql")
     kill(first["pid"])
     eventually(lambda: fleet.processes() == [])
@@ -175,7 +175,7 @@ def test_a_frozen_postgresql_is_killed_and_started_again(fleet: Fleet) -> None:
     assert fleet.answers("postgresql")
 
 
-def test_a_half_made_data_folder_is_made_anew(fleet: Fleet) -> None:
+def test_an_incomplete_data_folder_is_created_again(fleet: Fleet) -> None:
     unfinished = fleet.home / "services" / "postgresql" / "data.new"
     unfinished.mkdir(parents=True)
     (unfinished / "PG_VERSION").write_text("1")
@@ -212,7 +212,7 @@ def test_rabbitmq_comes_back_on_the_same_port_with_the_same_messages(fleet: Flee
 
 
 @pytest.mark.usefixtures("rabbitmq_is_there")
-def test_both_serve_whoever_reads_the_settings_and_go_down_together(fleet: Fleet) -> None:
+def test_both_services_are_found_by_the_settings_and_stop_together(fleet: Fleet) -> None:
     for name in SERVICES:
         fleet.do("node", "start", name)
     settings = fleet.settings()

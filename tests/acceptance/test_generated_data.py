@@ -1,4 +1,4 @@
-"""Generated folders, analyzed in different ways; the independent checks agree with every one of them."""
+"""Generated folders, analyzed in different ways; the independent checks agree with every analysis."""
 
 import json
 import os
@@ -9,8 +9,7 @@ import pytest
 
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
-from kopitiam.spark.installation import archive_path
-from kopitiam.spark.installation import find_java
+from kopitiam.spark.installation import archive_path, find_java
 from kopitiam.synthetic import generate
 from oracle import plain_answers
 
@@ -18,7 +17,7 @@ MATRIX = [(scale, seed) for scale in (0.0005, 0.002) for seed in (1, 2, 3)]
 SAMPLE = MATRIX if os.environ.get("KOPI_TEST_FULL") else random.Random(2024).sample(MATRIX, 1)
 
 
-def test_the_tiny_folder_is_answered_as_plain_python_does(
+def test_the_answers_to_the_tiny_folder_equal_those_of_plain_python(
     tiny_folder, tiny_analyzed, answers_in, is_verified
 ):
     assert tiny_analyzed.run.code == 0, tiny_analyzed.run.stderr
@@ -67,7 +66,7 @@ def test_spark_is_silent_unless_asked(tiny_analyzed):
 
 @pytest.fixture
 def without_java(environment, tmp_path, monkeypatch):
-    """No Java of the system, and the class archive of another Java in the place of that of the one left."""
+    """An environment without the system's Java, and with the class archive of another Java."""
     archive_of_another = archive_path(find_java(environment))
     monkeypatch.setenv("KOPI_CACHE", str(tmp_path))
     archive_path(find_java({})).symlink_to(archive_of_another)
@@ -77,7 +76,7 @@ def without_java(environment, tmp_path, monkeypatch):
 
 
 def commands_but_java(path, folder):
-    """A folder with every other command of a PATH."""
+    """A folder with all other commands of a PATH."""
     folder.mkdir()
     for place in filter(Path.is_dir, map(Path, path.split(os.pathsep))):
         for command in place.iterdir():

@@ -1,4 +1,4 @@
-"""The reading side keeps a few blocks in memory, never a table."""
+"""Reading keeps a few blocks in memory, never a whole table."""
 
 import subprocess
 import sys

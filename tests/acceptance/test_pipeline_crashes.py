@@ -1,5 +1,5 @@
-"""Killed at every point of the pipeline, one life after the other on the same home: every run that was sent
-meanwhile is answered to the byte, nothing is counted twice, and nothing is left but the answers.
+"""Kills the service at every crash point of the pipeline, again and again on the same home: every run is
+answered exactly, no chunk is counted twice, and only the answers remain.
 """
 
 import os
@@ -64,14 +64,14 @@ def in_order() -> list[tuple[str, bool]]:
 
 
 def _in_order(points: list[str]) -> list[tuple[str, bool]]:
-    """Points, and whether a run is sent there: the first one dies at nearly all of them."""
+    """Crash points, and whether a run is sent at each."""
     return [(point, life == 0 or point in OF_A_RUN_OF_THEIR_OWN) for life, point in enumerate(points)]
 
 
 def in_any_order() -> list[tuple[str, bool]]:
-    """A run for each, so that a life may die over what the lives before it left.
+    """All points in random order, with a run for each, so that crashes hit the work that others left.
 
-    The first batch of a new checkpoint is a case of its own: nobody has written down where it began.
+    The first batch of a new checkpoint is a separate case: its start offset is not written yet.
     """
     chance = random.Random(SEED)
     return [(point, True) for point in ("batch.committed", *chance.sample(OF_PIPELINE, len(OF_PIPELINE)))]
@@ -88,7 +88,7 @@ def service(tmp_path: Path, environment: dict[str, str]) -> Iterator[Service]:
 
 
 class Sender:
-    """A client that was there when the service died."""
+    """A client whose service was killed during its run."""
 
     def __init__(self, folder: Path, seed: int, is_crowded: bool) -> None:
         self.label = folder.name
@@ -102,7 +102,7 @@ class Sender:
         return run
 
     def check(self, service: Service, run: str) -> None:
-        """The answers, and the account of how they came about."""
+        """Check the answers and the counts of the stages."""
         sales = self.sales
         assert answers_in(self.out) == sales.answers
         assert verify(sales.folder, self.out).differences == ()

@@ -117,7 +117,7 @@ def _as_in_csv(value):
     return f"{whole}.{decimals.rstrip('0') or '0'}"
 
 
-def test_ranks_and_purchases_stand_beside_the_birthdates(out):
+def test_parquet_has_ranks_and_purchases_beside_the_birthdates(out):
     rows = pq.read_table(out / "results_query_4.parquet").to_pylist()
     for store in {row["store_id"] for row in rows}:
         of_store = sorted((row for row in rows if row["store_id"] == store), key=lambda row: row["rank"])
@@ -126,7 +126,7 @@ def test_ranks_and_purchases_stand_beside_the_birthdates(out):
         assert order == sorted(order)
 
 
-def test_the_terminal_shows_every_answer_and_the_account(analyzed):
+def test_the_terminal_shows_every_answer_and_the_row_counts(analyzed):
     run, out = analyzed
     for answer in builtin().values():
         assert f"Q{answer.name.replace('_', '.')}  {answer.title}" in run.stdout
@@ -136,7 +136,7 @@ def test_the_terminal_shows_every_answer_and_the_account(analyzed):
     assert f"Answers are in {out}" in run.stdout
 
 
-def test_nothing_but_the_answers_is_said_when_nobody_watches(analyzed):
+def test_without_a_terminal_nothing_but_the_answers_is_printed(analyzed):
     assert analyzed[0].stderr == ""
 
 
@@ -162,7 +162,7 @@ def test_the_report_has_the_figures_of_the_answers(out, answers):
 
 
 def _cells(html: str) -> list[list[str]]:
-    """What stands in the tables of a page."""
+    """Return the cells of the tables of a page."""
     bodies = re.findall(r"<tr>(.*?)</tr>", html)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", body) for body in bodies]
     return [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in cells]

@@ -1,4 +1,4 @@
-"""A back-up of the fleet's own PostgreSQL, and the way back to it, as the operations page says."""
+"""Backup and restore of the fleet's own PostgreSQL, as docs/operations.md describes it."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def do(config: Path, kopi: Callable[..., Any]) -> Do:
     return do
 
 
-def test_a_registry_is_as_it_was_when_its_back_up_is_put_back(config: Path, do: Do, tmp_path: Path) -> None:
+def test_a_restored_registry_equals_its_backup(config: Path, do: Do, tmp_path: Path) -> None:
     home, dump = tmp_path / "home", tmp_path / "backup.dump"
     do("node", "start", "postgresql")
     url = json.loads((home / "services" / "postgresql" / "address.json").read_text())["url"]

@@ -1,4 +1,4 @@
-"""`kopi serve` and `kopi submit` as real processes: many clients, and everybody killed in turn."""
+"""`kopi serve` and `kopi submit` as real processes: many clients, and killed clients and services."""
 
 import json
 import os
@@ -23,7 +23,7 @@ CONNECTIONS = 4  # of a client: so many chunks may be under way when somebody di
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service of all tests here, so that Spark is started anew only where a test is about that."""
+    """The service of all tests of this module; Spark restarts only if a test needs it."""
     served = Service(tmp_path_factory.mktemp("house") / "home", ENVIRONMENT)
     yield served
     served.end()
@@ -38,7 +38,7 @@ def service(house: Service) -> Service:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Enough chunks that somebody can die in the middle."""
+    """A folder with enough chunks for a crash in the middle of an upload."""
     made = tmp_path_factory.mktemp("service") / "data"
     generate(made, scale=0.04, seed=3)
     return made
@@ -53,7 +53,7 @@ def submit(service: Service, folder: Path, *flags: object) -> subprocess.Popen[s
 
 
 def run_of(client: subprocess.Popen[str]) -> str:
-    """The id that a client tells at once, so that a killed one can be resumed."""
+    """Return the run id that a client prints first, so that its upload can be resumed."""
     assert client.stderr is not None
     found = re.search(r"run ([a-z0-9]{16,32})", client.stderr.readline())
     assert found
@@ -143,7 +143,7 @@ def test_two_clients_with_their_own_questions_outlive_a_killed_client_and_a_kill
         assert (checked.code, checked.stdout.count(": equal")) == (0, answers), checked.stdout
 
 
-def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(
+def test_a_service_stopped_while_answering_continues_the_run_after_a_restart(
     service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
 ) -> None:
     client = submit(service, folder, "--no-wait", "--json")
@@ -161,7 +161,7 @@ def test_a_service_told_to_stop_while_answering_takes_the_run_up_again(
     assert len(list((service.home / "results").glob(f"run={run}/attempt=*"))) == 1
 
 
-def test_a_run_is_listed_looked_at_fetched_and_cancelled_by_command(
+def test_commands_list_show_download_and_cancel_a_run(
     service: Service, tiny_folder: Path, tmp_path: Path, kopi: Callable[..., Any], is_verified: Any
 ) -> None:
     at = ("--server", service.url)
@@ -198,7 +198,7 @@ def test_a_second_service_on_the_same_home_is_refused(service: Service) -> None:
     assert "another kopi serve or a fleet uses this home" in second.stderr
 
 
-def test_what_spark_says_while_the_service_lives_is_cut(service: Service) -> None:
+def test_the_log_of_spark_is_bounded(service: Service) -> None:
     log = service.home / "scratch" / "spark.log"
     until(log.exists, ANSWER_SECONDS)
     with log.open("ab") as spark:  # which appends too

@@ -1,4 +1,4 @@
-"""A person changes their mind: kopi analyze ends at once, and leaves no process, no file, no stack trace."""
+"""A signal ends `kopi analyze` at once, and leaves no process, no file, no stack trace."""
 
 import fnmatch
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from processes import hear_interrupts, is_alive
+from processes import is_alive, restore_sigint
 from waiting import eventually
 
 KOPI = Path(sys.executable).with_name("kopi")
@@ -20,7 +20,7 @@ only_in_full = pytest.mark.skipif(not os.environ.get("KOPI_TEST_FULL"), reason="
 
 
 class Analysis:
-    """A running `kopi analyze`, known by a folder for temporary files that no other process has."""
+    """A running `kopi analyze`; its processes are recognized by their own folder for temporary files."""
 
     def __init__(self, data, environment, temporary):
         self.temporary = temporary
@@ -33,7 +33,7 @@ class Analysis:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=hear_interrupts,  # noqa: PLW1509
+            preexec_fn=restore_sigint,  # noqa: PLW1509
         )
 
     def wait_until(self, is_there):
@@ -44,12 +44,12 @@ class Analysis:
         (os.killpg if to_group else os.kill)(self._process.pid, number)
 
     def end(self):
-        """Exit code, what stdout and stderr got; fails if the end is long in coming."""
+        """Return exit code, stdout and stderr; fail if the process does not end in time."""
         stdout, stderr = self._process.communicate(timeout=END_SECONDS)
         return self._process.returncode, stdout, stderr
 
     def processes(self):
-        """All that it has started, wherever they have gone since."""
+        """Return all processes that it started, reparented ones included."""
         return [process for process in psutil.process_iter() if self._is_mine(process)]
 
     def _is_mine(self, process):
@@ -81,7 +81,7 @@ def has_java(analysis):
 
 
 def has_taken_a_step(analysis):
-    """Spark has written what passes from one stage to the next."""
+    """Return whether Spark has written shuffle files."""
     folders = os.walk(analysis.temporary)  # unlike a glob, at ease with folders that vanish meanwhile
     return any(fnmatch.filter(files, "shuffle_*.data") for _, _, files in folders)
 

@@ -72,7 +72,7 @@ def test_an_analysis_is_exact_and_leaves_nothing_at_its_address(
     assert files_in(place) == set()
 
 
-def test_storage_that_cannot_be_used_is_told_in_one_line(kopi, tiny_folder, environment, tmp_path) -> None:
+def test_unusable_storage_is_reported_in_one_line(kopi, tiny_folder, environment, tmp_path) -> None:
     (tmp_path / "taken").write_text("in the way")
     url = f"file://{tmp_path}/taken/kopitiam"
     run = kopi("analyze", tiny_folder, env=environment | {"KOPI_STORAGE__URL": url})

@@ -1,5 +1,5 @@
-"""The pipeline as a stream, seen from outside: answers so far, progress, many runs at once, and runs that
-are ended by force in the middle of it.
+"""The pipeline as a stream, seen from outside: provisional answers, progress, concurrent runs, and runs that
+are ended by force.
 """
 
 import json
@@ -44,7 +44,7 @@ SMALL_TABLES = ("stores", "menu_items", "users")
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service of all tests here; whether it lives, and how, is for them to say."""
+    """The service of all tests of this module; each test starts it as needed."""
     served = Service(tmp_path_factory.mktemp("streaming") / "home", ENVIRONMENT | SMALL_BATCHES)
     yield served
     served.end()
@@ -52,7 +52,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def service(house: Service) -> Service:
-    """Alive, without settings of another test."""
+    """Start the service with its own settings."""
     if house.settings or not house.is_alive:
         house.restart()
     return house
@@ -64,7 +64,7 @@ def sales(tmp_path_factory: pytest.TempPathFactory) -> Sales:
 
 
 def check_done(upload: Upload) -> None:
-    """Exact, each chunk counted once, and nothing left but the answers."""
+    """Check that answers are exact, each chunk is counted once, and only the answers remain."""
     status = upload.await_end()
     answers = upload.expected()
     assert upload.answers() == answers
@@ -72,7 +72,7 @@ def check_done(upload: Upload) -> None:
     until(lambda: not left_of(upload.service.home, upload.run), TIDY_SECONDS)
 
 
-def test_answers_so_far_are_marked_and_equal_those_to_the_chunks_that_have_come(
+def test_provisional_answers_are_marked_and_equal_those_over_the_received_chunks(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
     upload = Upload(service, tmp_path / "sent")
@@ -101,7 +101,7 @@ def test_answers_so_far_are_marked_and_equal_those_to_the_chunks_that_have_come(
     assert len(told["answers"]["3"]) == expected["3"].count(b"\n") - 1
 
 
-def test_answers_so_far_become_the_answers_of_the_run(
+def test_provisional_answers_become_the_final_ones(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
     upload = Upload(service, tmp_path / "sent")
@@ -130,7 +130,7 @@ def test_answers_so_far_become_the_answers_of_the_run(
     assert "provisional" not in shown
 
 
-def test_before_the_first_chunk_the_answers_so_far_are_empty(service: Service, tmp_path: Path) -> None:
+def test_provisional_answers_are_empty_before_the_first_chunk(service: Service, tmp_path: Path) -> None:
     upload = Upload(service, tmp_path / "sent")
     for name, answer in builtin().items():
         told = upload.result(f"{name}.json", provisional=True).json()
@@ -142,7 +142,7 @@ def test_before_the_first_chunk_the_answers_so_far_are_empty(service: Service, t
     assert upload.result("1.json", provisional=True).json()["provisional"] is False
 
 
-def test_every_stage_and_shard_is_seen_to_grow_to_what_it_expects(
+def test_every_stage_and_shard_progresses_to_its_expected_count(
     service: Service, sales: Sales, tmp_path: Path
 ) -> None:
     upload = Upload(service, tmp_path / "sent")
@@ -207,7 +207,7 @@ def test_a_small_run_is_answered_while_a_large_one_keeps_coming(
     is_enough = threading.Event()
 
     def keep_sending() -> None:
-        """Always a mountain of work before the pipeline."""
+        """Keep a backlog of chunks in the pipeline."""
         for text in cycle(sales.texts("transactions", 10)):
             until(lambda: is_enough.is_set() or large.waiting() < 60, ANSWER_SECONDS)
             if is_enough.is_set():
@@ -233,7 +233,7 @@ def test_a_small_run_is_answered_while_a_large_one_keeps_coming(
     check_done(large)
 
 
-def test_a_run_ended_by_force_in_the_pipeline_leaves_nothing_and_no_other_run_notices(
+def test_a_run_ended_by_force_leaves_nothing_and_does_not_affect_other_runs(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
     doomed, other = Upload(service, tmp_path / "doomed"), Upload(service, tmp_path / "other")
@@ -261,7 +261,7 @@ def test_a_run_ended_by_force_in_the_pipeline_leaves_nothing_and_no_other_run_no
     assert (asked.code, "ended" in asked.stderr) == (1, True)
 
 
-def test_a_run_whose_client_is_lost_is_ended_and_no_other_run_notices(
+def test_a_run_whose_client_is_lost_is_ended_and_does_not_affect_other_runs(
     house: Service, sales: Sales, tmp_path: Path
 ) -> None:
     house.restart(KOPI_GATEWAY__LEASE_SECONDS="10")
@@ -271,7 +271,7 @@ def test_a_run_whose_client_is_lost_is_ended_and_no_other_run_notices(
     other.send_all(sales, CHUNK_ROWS)
 
     def is_ended() -> bool:
-        """Told by the list: to ask for the run itself would renew its lease, as asking for the other does."""
+        """Read the state from the list of runs: a status request would renew the lease."""
         states = {run["run"]: run["state"] for run in house.http.get("/api/v1/runs").json()["runs"]}
         return other.waiting() == 0 and states[lost.run] == "ended"
 

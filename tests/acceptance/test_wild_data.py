@@ -82,7 +82,7 @@ ALL_COLUMNS_ALWAYS = [replace(ALL_DIFFERENT, rows=6_000, chunk_rows=4_000, ids=1
 
 
 def shortened(drawn: Drawn) -> Drawn:
-    """With fewer rows: the questions about all columns have as many groups as there are rows."""
+    """Generate fewer rows: questions about all columns have one group per row."""
     return replace(drawn, rows=min(drawn.rows, 40_000 if IS_FULL else 4_000))
 
 

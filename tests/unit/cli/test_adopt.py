@@ -1,4 +1,4 @@
-"""`kopi adopt`: shows what the registry does not know, and changes nothing unless told to."""
+"""`kopi adopt`: lists runs that the registry does not know, and changes nothing without confirmation."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def lost(tmp_path: Path) -> tuple[Path, str]:
     return home, run
 
 
-def test_nothing_changes_unless_somebody_says_yes(lost: tuple[Path, str]) -> None:
+def test_nothing_changes_without_confirmation(lost: tuple[Path, str]) -> None:
     home, run = lost
     before = read_mark(LocalStorage(home))
     shown = CliRunner().invoke(app, ["adopt", "--home", str(home)])
@@ -73,7 +73,7 @@ def test_a_home_in_use_is_not_touched(lost: tuple[Path, str]) -> None:
     assert not (home / "registry.sqlite").exists()
 
 
-def test_the_registry_that_is_made_is_for_its_owner_alone(lost: tuple[Path, str]) -> None:
+def test_a_new_registry_is_readable_by_its_owner_only(lost: tuple[Path, str]) -> None:
     home, _ = lost
     home.chmod(0o755)
     assert CliRunner().invoke(app, ["adopt", "--home", str(home), "--yes"]).exit_code == 0

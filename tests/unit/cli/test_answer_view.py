@@ -92,12 +92,12 @@ def test_bars_are_as_long_as_their_figures_allow():
     assert bars == [30, 15, 7]
 
 
-def test_where_there_is_no_room_there_are_no_bars():
+def test_a_narrow_terminal_shows_no_bars():
     assert "█" in plain(small_answers(), 80)
     assert "█" not in plain(small_answers(), 20)
 
 
-def test_a_terminal_without_such_letters_gets_plain_ones():
+def test_an_ascii_terminal_gets_ascii_bars():
     file = io.TextIOWrapper(io.BytesIO(), "ascii", errors="replace")
     show_answers(small_answers(), SUMMARY, [], None, Console(file=file, width=80, force_terminal=True))
     file.flush()
@@ -111,7 +111,7 @@ def test_a_pipe_gets_no_control_characters_and_whole_lines():
     assert any("Espresso  RM 12,055,387.76" in line for line in text.splitlines())
 
 
-def test_without_colour_there_is_none(monkeypatch):
+def test_no_color_is_respected(monkeypatch):
     assert "\x1b[36m" in shown(small_answers())
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[36m" not in shown(small_answers())
@@ -121,19 +121,19 @@ def test_without_colour_there_is_none(monkeypatch):
     ("evil", "seen"),
     [("\x1b[31mred", "�[31mred"), ("bell\x07", "bell�"), ("back\rward", "back�ward"), ("a\nb", "a�b")],
 )
-def test_a_name_cannot_do_anything_to_the_terminal(evil, seen):
+def test_names_cannot_control_the_terminal(evil, seen):
     text = shown(small_answers(evil, evil), terminal=False, examples=[replace(BAD[0], reason=evil)])
     assert not any(ord(letter) < 32 and letter != "\n" for letter in text)
     assert text.count(seen) >= 4
 
 
-def test_of_the_large_purchases_the_shape_is_shown():
+def test_large_purchases_are_shown_as_a_histogram():
     text = plain(MadeAnswers({"1": sales("75", "75", "76.5", "99")}))
     assert "from RM 74.00  2  ██████████████████████████████" in text
     assert "4 in all · sum RM 325.50 · median RM 75.00 · largest RM 99.00" in text
 
 
-def test_no_rows_are_said_to_be_none():
+def test_an_answer_without_rows_says_so():
     assert plain(MadeAnswers()).count("no rows") == len(builtin())
 
 
@@ -190,7 +190,7 @@ def test_an_own_question_is_shown_by_its_name_and_title_with_all_its_measures():
     ]
 
 
-def test_times_stand_below_names():
+def test_times_are_grouped_under_names():
     monthly = """
 name    = "monthly"
 title   = "Monthly"
@@ -236,7 +236,7 @@ def test_a_measure_that_is_empty_everywhere_has_no_bar():
     assert lines(totals((None,), average="avg(final_amount)"))[1].rstrip() == "  empty"
 
 
-def test_measures_that_are_no_figures_stand_in_columns():
+def test_measures_that_are_no_figures_are_listed_in_columns():
     shown = lines(
         totals(
             (datetime(2024, 1, 31, 22, 59, 59), date(2024, 1, 31), False, "2024-01"),
@@ -258,7 +258,7 @@ columns = ["transaction_id", "store_name", "created_at"]
 """
 
 
-def test_rows_without_figures_stand_in_columns_and_their_bound_is_said():
+def test_rows_without_figures_are_listed_in_columns_up_to_a_bound():
     rows = [(f"t{n:02}", datetime(2024, 1, 1, 0, 0, n), 1, "North", True) for n in range(30)]
     shown = lines(answers_to(LISTED, rows))
     assert shown[1] == "  the first 10 of 30"
@@ -285,7 +285,7 @@ def test_a_histogram_of_counts_has_no_money():
     assert "3 in all · sum 5 · median 2 · largest 2 · 1 without a figure" in shown[3]
 
 
-def test_a_name_from_right_to_left_does_not_turn_the_figure_beside_it_round():
+def test_a_right_to_left_name_does_not_reverse_the_figure_beside_it():
     name = "קפה 5"
     controls = f"\u2068A\ufffd{name}\ufffd\u2069"
     for store, seen in ((name, f"\u2068{name}\u2069"), (f"A\u202e{name}\u200f", controls)):
@@ -299,11 +299,11 @@ def test_a_name_from_right_to_left_does_not_turn_the_figure_beside_it_round():
                 assert not isolated[0] < line.index("RM") < isolated[1]
 
 
-def test_names_from_left_to_right_are_shown_as_they_are():
+def test_left_to_right_names_are_shown_unchanged():
     assert "\u2068" not in plain(small_answers("Café", "拿铁"))
 
 
-def test_isolates_take_no_room():
+def test_isolates_have_no_width():
     shown = [line for line in lines(small_answers("A", "קפה")) if "2024-0" in line]
     assert [cell_len(line.rstrip(" █▏▎▍▌▋▊▉")) for line in shown] == [21, 21, 37, 37]
 

@@ -132,7 +132,7 @@ def test_a_flaw_of_structure_ends_analyze_with_2_and_one_line_before_java_starts
     assert not (java_trap / "started").exists()
 
 
-def test_a_folder_that_is_not_one_is_refused(kopi, tmp_path, sound_folder):
+def test_a_path_that_is_no_folder_is_refused(kopi, tmp_path, sound_folder):
     tmp_path.joinpath("empty").mkdir()
     file = sound_folder / "stores" / "stores.csv"
     assert_refused(kopi("analyze", tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
@@ -142,7 +142,7 @@ def test_a_folder_that_is_not_one_is_refused(kopi, tmp_path, sound_folder):
     assert stderr.startswith(f"kopi: {tmp_path / 'empty'}: the folder is empty; want folders stores")
 
 
-def test_an_output_folder_that_cannot_be_is_refused_before_java_starts(kopi, sound_folder, java_trap):
+def test_an_unwritable_output_folder_is_refused_before_java_starts(kopi, sound_folder, java_trap):
     out = sound_folder / "stores" / "stores.csv" / "out"
     assert_refused(
         kopi("analyze", sound_folder, "--out", out), f"{out}: cannot write answers there: Not a directory"
@@ -165,7 +165,7 @@ def test_a_java_that_does_not_run_spark_ends_analyze_with_1_and_one_line(kopi, s
         (["--config", "none.toml"], "none.toml: cannot be read: No such file or directory"),
     ],
 )
-def test_a_parameter_that_makes_no_sense_ends_with_2_and_one_line(kopi, sound_folder, flags, complaint):
+def test_an_invalid_parameter_ends_with_2_and_one_line(kopi, sound_folder, flags, complaint):
     assert_refused(kopi("analyze", sound_folder, *flags), complaint)
 
 
@@ -191,7 +191,7 @@ def test_a_flaw_of_a_question_ends_with_2_and_one_line_before_a_folder_is_read(k
     )
 
 
-def test_a_question_that_there_is_not_ends_with_2_and_one_line(kopi, sound_folder, java_trap):
+def test_an_unknown_question_ends_with_2_and_one_line(kopi, sound_folder, java_trap):
     assert_refused(
         kopi("analyze", sound_folder, "--ask", "5"),
         "ask: there is no question '5'; there are 1, 2_1, 2_2, 3, 4",
@@ -213,14 +213,14 @@ def test_questions_shows_the_catalog(kopi):
     assert "Q2.1  Best-selling product per month" in stdout
 
 
-def test_a_crash_point_that_there_is_not_ends_with_2_and_one_line(kopi):
+def test_an_unknown_crash_point_ends_with_2_and_one_line(kopi):
     code, _, stderr = kopi("--version", KOPI_CRASH_AT="nowhere")
     assert (code, stderr.count("\n")) == (2, 1)
     assert stderr.startswith("kopi: KOPI_CRASH_AT=nowhere: want one of chunk.begun, ")
 
 
 @pytest.mark.parametrize("arguments", [["--bogus"], ["brew"], ["analyze"], ["analyze", "x", "--top", "many"]])
-def test_a_command_line_that_is_none_ends_with_2(kopi, arguments):
+def test_an_invalid_command_line_ends_with_2(kopi, arguments):
     code, stdout, stderr = kopi(*arguments)
     assert (code, stdout) == (2, "")
     assert stderr.startswith("Usage: kopi")
@@ -254,7 +254,7 @@ def test_the_version_is_shown(kopi):
     assert kopi("--version") == (0, f"kopi {__version__}\n", "")
 
 
-def test_generate_leaves_a_folder_with_something_in_it_alone(kopi, sound_folder):
+def test_generate_refuses_a_folder_that_is_not_empty(kopi, sound_folder):
     before = sorted(sound_folder.rglob("*"))
     code, stdout, stderr = kopi("generate", "--out", sound_folder, "--scale", "0.0001")
     assert (code, stdout, stderr.count("\n")) == (2, "", 1)
@@ -273,7 +273,7 @@ def test_generate_prints_the_shape_of_wild_data(kopi, tmp_path):
     assert (code, json.loads(stdout)["profile"], "shape" in json.loads(stdout)) == (0, "real", False)
 
 
-def test_generate_refuses_a_profile_that_it_does_not_know(kopi, tmp_path):
+def test_generate_refuses_an_unknown_profile(kopi, tmp_path):
     code, stdout, stderr = kopi("generate", "--profile", "tame", "--out", tmp_path / "tame")
     assert (code, stdout) == (2, "")
     assert "'real', 'wild'" in stderr
@@ -304,7 +304,7 @@ def test_verify_ends_with_0_if_all_is_equal_and_with_1_if_not(kopi, sound_folder
     assert stderr == f"kopi: the answers in {answers} differ from those of {sound_folder}\n"
 
 
-def test_verify_refuses_folders_that_are_not_there(kopi, sound_folder, tmp_path):
+def test_verify_refuses_missing_folders(kopi, sound_folder, tmp_path):
     assert_refused(kopi("verify", sound_folder, tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
 
 

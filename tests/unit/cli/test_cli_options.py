@@ -1,4 +1,4 @@
-"""Flags above settings: how years and hours are written, which questions are asked, and what is refused."""
+"""Options that commands share: flags override settings, and select the questions."""
 
 import pytest
 
@@ -13,12 +13,12 @@ def ask(years=None, hours=None, min_amount=None, top=None, base=None):
     return run_parameters(base or QuestionsSection(), years, hours, min_amount, top)
 
 
-def test_without_flags_the_settings_hold():
+def test_without_flags_the_settings_apply():
     base = QuestionsSection(years=(2020, 2021), min_amount="10", top=5)
     assert ask(base=base) == Parameters(2020, 2021, min_amount="10", top=5)
 
 
-def test_flags_stand_above_the_settings_one_by_one():
+def test_each_flag_overrides_its_setting():
     base = QuestionsSection(years=(2020, 2021), min_amount="10", top=5)
     assert ask(top=1, base=base) == Parameters(2020, 2021, min_amount="10", top=1)
     assert ask(min_amount="0", base=base).min_units == 0
@@ -132,7 +132,7 @@ def test_names_pick_out_of_the_catalog_and_the_files(write):
     assert names(ask=["2_1"]) == ["2_1"]
 
 
-def test_only_the_tables_of_what_is_asked_are_wanted(write):
+def test_only_the_tables_of_the_asked_questions_are_needed(write):
     asked = question_set(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], None)
     assert {name: len(table.columns) for name, table in asked.tables.items()} == {"transactions": 1}
 
@@ -148,13 +148,13 @@ def test_a_question_that_two_files_define_is_refused(write):
 @pytest.mark.parametrize(
     ("ask", "complaint"), [(["5"], "there is no question '5'"), (["totl"], "did you mean total?")]
 )
-def test_a_name_that_stands_for_nothing_is_refused(write, ask, complaint):
+def test_an_unknown_or_ambiguous_name_is_refused(write, ask, complaint):
     with pytest.raises(QuestionError) as refused:
         names([write("a.toml", FIRST)], ask)
     assert complaint in str(refused.value)
 
 
-def test_flaws_are_told_with_file_and_line(write):
+def test_flaws_are_reported_with_file_and_line(write):
     path = write("a.toml", FIRST.replace("final_amount", "finalamount"))
     with pytest.raises(QuestionError) as refused:
         names([path])
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_read_is_refused(write, tmp_path):
         names([binary])
 
 
-def test_a_run_is_opened_with_what_is_asked(write):
+def test_a_run_is_opened_with_the_asked_questions(write):
     four = run_arguments(question_set(QuestionsSection(), Parameters(top=5)))
     assert four == {
         "years": (2024, 2025),

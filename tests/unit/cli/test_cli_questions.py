@@ -1,4 +1,4 @@
-"""`kopi questions`: the catalog, and what is told of definitions of one's own."""
+"""`kopi questions`: shows the catalog and checks definitions."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_files_the_catalog_is_told() -> None:
+def test_without_files_the_catalog_is_explained() -> None:
     done = kopi()
     assert done.exit_code == 0
     for question in builtin().values():
@@ -45,7 +45,7 @@ def test_without_files_the_catalog_is_told() -> None:
         assert all(f"  {sentence}\n" in done.stdout for sentence in explain(question))
 
 
-def test_of_a_file_its_questions_are_told(own: Path) -> None:
+def test_the_questions_of_a_file_are_explained(own: Path) -> None:
     done = kopi(own)
     assert done.exit_code == 0
     assert done.stdout.startswith(

@@ -1,4 +1,4 @@
-"""A fleet's status: side by side where that fits, below each other where it does not, and never cut."""
+"""The status of a fleet: in columns if they fit, else stacked, and never cut."""
 
 import io
 
@@ -29,7 +29,7 @@ def lines(**console: object) -> list[str]:
     return file.getvalue().splitlines()
 
 
-def test_on_a_narrow_terminal_what_is_known_of_a_node_stands_below_its_name() -> None:
+def test_on_a_narrow_terminal_the_cells_of_a_node_are_below_its_name() -> None:
     shown = lines(width=80, force_terminal=True)
     assert shown[0] == "gateway-1"
     assert "  url http://127.0.0.1:8440" in shown

@@ -1,4 +1,4 @@
-"""What a signal raises gets through, wherever it strikes."""
+"""Exceptions that signals raise are not lost in callbacks of the interpreter."""
 
 import signal
 import subprocess
@@ -37,11 +37,11 @@ def run(deed: str, pause: float) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("number", "raised"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
 )
-def test_within_a_callback_it_is_raised_again(number: signal.Signals, raised: str) -> None:
+def test_a_signal_within_a_callback_is_raised_again(number: signal.Signals, raised: str) -> None:
     assert run(f"signal.raise_signal({int(number)})", 60) == ("", raised)
 
 
-def test_other_errors_within_a_callback_are_told_and_nothing_else() -> None:
+def test_other_errors_within_a_callback_are_only_printed() -> None:
     went_on, told = run("1 / 0", 0.2)
     assert went_on == "went on"
     assert told.endswith("ZeroDivisionError: division by zero")

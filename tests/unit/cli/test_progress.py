@@ -60,7 +60,7 @@ def lines(found, width=100):
     return [line.plain for line in status_lines(found, console(width))]
 
 
-def test_tables_and_stages_have_bars_as_long_as_they_have_come():
+def test_bars_of_tables_and_stages_show_the_share_that_is_done():
     shown = {line.split()[0]: line for line in lines(status(), 120)}
     assert "1,000,000 of 2,000,000 rows" in shown["users"]
     assert shown["users"].count("█") == 15
@@ -78,7 +78,7 @@ def test_shards_are_shown_where_there_are_several():
     ]
 
 
-def test_label_state_and_error_are_told():
+def test_label_state_and_error_are_shown():
     shown = lines(status(state="failed", error="3 rows too many", label="<bold>\x1b[1m"))
     assert shown[0].startswith(f"run {RUN} (<bold>�[1m): failed, since ")
     assert "(\u2068קפה\u2069): sealed" in lines(status(label="קפה"))[0]
@@ -100,16 +100,16 @@ def test_no_figure_is_cut_and_no_line_too_long(width):
         assert max(cell_len(part) for line in shown for part in line.splitlines()) <= width
 
 
-def test_nothing_is_shown_of_nothing():
+def test_a_run_without_stages_shows_none():
     assert lines(status(tables={}, stages={}))[1:] == ["tables"]
 
 
-def test_one_line_tells_how_far_it_is_and_counts_a_chunk_once():
+def test_the_progress_line_counts_each_chunk_once():
     assert progress_line(status()) == "4 of 10 chunks processed · sealed"
     assert chunks_processed(status(tables={})) == (0, 0)
 
 
-def test_of_a_table_without_end_the_chunks_that_have_come_are_expected():
+def test_before_end_the_received_chunks_are_the_expected_ones():
     open_table = table(7, None).model_copy(update={"expected_chunks": None})
     assert chunks_processed(status(tables={"stores": open_table})) == (2, 3)
 

@@ -1,4 +1,4 @@
-"""`kopi runs`, `status`, `results`, `cancel` against a gateway: what they print to people and scripts."""
+"""`kopi runs`, `status`, `results`, `cancel` against a gateway: their text and their JSON."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def test_runs_are_listed_whole_in_a_pipe(gateway: TinyGateway, run: str) -> None
     assert [told["run"] for told in json.loads(kopi(gateway, "runs", "--json").output)] == [run]
 
 
-def test_no_runs_are_said_to_be_none(gateway: TinyGateway) -> None:
+def test_an_empty_list_of_runs_says_so(gateway: TinyGateway) -> None:
     assert kopi(gateway, "runs").output == "no runs\n"
     assert json.loads(kopi(gateway, "runs", "--json").output) == []
 
@@ -54,21 +54,21 @@ def test_a_status_has_its_tables(gateway: TinyGateway, run: str) -> None:
     assert json.loads(kopi(gateway, "status", run, "--json").output)["state"] == "open"
 
 
-def test_one_can_watch_or_look_at_the_answers_but_not_both(gateway: TinyGateway, run: str) -> None:
+def test_watch_and_answers_exclude_each_other(gateway: TinyGateway, run: str) -> None:
     assert isinstance(kopi(gateway, "status", run, "--watch", "--answers").exception, ConfigError)
 
 
-def test_answers_that_are_not_there_are_refused(gateway: TinyGateway, run: str) -> None:
+def test_answers_of_an_unfinished_run_are_refused(gateway: TinyGateway, run: str) -> None:
     assert isinstance(kopi(gateway, "results", run).exception, RunError)
 
 
-def test_cancelling_says_what_became_of_the_run(gateway: TinyGateway, run: str) -> None:
+def test_cancel_prints_the_new_state_of_the_run(gateway: TinyGateway, run: str) -> None:
     assert kopi(gateway, "cancel", run).output == f"run {run} is ended\n"
     assert json.loads(kopi(gateway, "cancel", run, "--json").output)["state"] == "ended"
     assert json.loads(kopi(gateway, "cancel", "--all", "--json").output) == []
 
 
-def test_without_a_server_the_settings_say_which_gateway_is_asked(
+def test_without_a_server_flag_the_gateway_of_the_settings_is_called(
     gateway: TinyGateway, run: str, sound_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KOPI_SERVER", raising=False)

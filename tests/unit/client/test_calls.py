@@ -1,4 +1,4 @@
-"""Following a run: every change is told, also over a connection that breaks."""
+"""Watching a run: every change is reported, also over a connection that breaks."""
 
 import json
 import os
@@ -95,24 +95,24 @@ def states(url: str) -> list[str]:
         return [status.state for status in Calls(transport).watch(RUN)]
 
 
-def test_every_change_is_told_until_the_run_is_over():
+def test_every_change_of_a_run_is_yielded_until_it_is_over():
     with telling(event("open") + b": still here\n\n" + event("sealed") + event("done")) as (url, told):
         assert states(url) == ["open", "sealed", "done"]
     assert told.calls == [(f"/api/v1/runs/{RUN}/events", "Bearer secret")]
 
 
-def test_where_the_connection_breaks_it_is_made_again():
+def test_a_broken_stream_of_events_is_reconnected():
     with telling(event("open"), 503, b"event: status\nda", event("sealed") + event("ended")) as (url, told):
         assert states(url) == ["open", "sealed", "ended"]
     assert len(told.calls) == 4
 
 
-def test_what_no_gateway_says_is_refused():
+def test_events_that_are_no_status_are_a_service_error():
     with telling(b"data: {}\n\n") as (url, _), pytest.raises(ServiceError, match="not those of a Kopitiam"):
         states(url)
 
 
-def test_a_run_that_is_not_there_is_not_found():
+def test_watching_an_unknown_run_raises_not_found():
     with telling(404) as (url, _), pytest.raises(RunNotFound):
         states(url)
     with pytest.raises(RunNotFound, match="an id has"):
@@ -135,7 +135,7 @@ def test_in_a_pipe_the_command_prints_a_line_for_each_change():
     )
 
 
-def test_on_a_terminal_the_picture_changes_and_stays_at_the_end():
+def test_on_a_terminal_the_live_view_changes_and_stays_at_the_end():
     with telling(event("sealed", 1) + event("done", 4)) as (url, _):
         controller, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (30, 60))

@@ -1,8 +1,11 @@
-"""Rows cut into numbered chunks: the same whatever the blocks and the workers."""
+"""Numbered chunks are the same for any blocks and workers; rejected rows come in parts."""
 
+import csv
+import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from catalog_tables import TABLES
 from kopitiam.client import chunks as chunks_module
-from kopitiam.client.chunks import cut, in_order, read_chunks
+from kopitiam.client.chunks import cut, in_order, read_chunks, rejected_parts
 from kopitiam.client.folder import open_folder
 from kopitiam.intake.blocks import read_blocks
 
@@ -66,7 +69,7 @@ def test_chunks_are_the_same_for_any_block_size_and_number_of_workers(
 
 
 @pytest.mark.parametrize("block_bytes", [1, 30, 4096])
-def test_rejected_rows_of_all_files_are_told_in_order(users, monkeypatch, block_bytes):
+def test_rejected_rows_of_all_files_are_reported_in_order(users, monkeypatch, block_bytes):
     monkeypatch.setattr(chunks_module, "read_blocks", partial(read_blocks, block_bytes=block_bytes))
     rejected = []
     chunks_of(users, on_rejected=rejected.append)
@@ -78,7 +81,7 @@ def test_rejected_rows_of_all_files_are_told_in_order(users, monkeypatch, block_
     ]
 
 
-def test_all_bytes_after_the_headers_are_told(users):
+def test_all_bytes_after_the_headers_are_reported(users):
     told = []
     chunks_of(users, on_bytes=told.append)
     sizes = [file.stat().st_size - len("user_id,birthdate\n") for file in users.files["users"]]
@@ -96,7 +99,7 @@ def test_cutting_keeps_all_rows_in_order(sizes, chunk_rows):
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 4])
-def test_work_is_given_in_order_with_a_bounded_number_under_way(ahead):
+def test_results_come_in_order_with_a_bounded_number_in_progress(ahead):
     drawn = []
 
     def items():
@@ -160,3 +163,30 @@ def test_items_that_cannot_be_drawn_raise_and_cancel_the_rest():
 
     with ThreadPoolExecutor(1) as workers, pytest.raises(OSError, match="no more"):
         list(in_order(workers, str, items(), 4))
+
+
+@pytest.mark.parametrize("most_bytes", [1000, 60, 43, 30])
+def test_rejected_rows_come_in_parts_that_are_whole_files(tmp_path: Path, most_bytes: int) -> None:
+    file = tmp_path / "rejected.csv"
+    file.write_bytes(b'table,row\r\na,"1\r\n2"\r\nb,"3\r\n""4"""\r\nc,5\r\n')
+    parts = list(rejected_parts(file, most_bytes))
+    read = [list(csv.reader(io.StringIO(part.decode(), newline=""))) for part in parts]
+    assert {tuple(rows[0]) for rows in read} == {("table", "row")}
+    assert [row for rows in read for row in rows[1:]] == [["a", "1\r\n2"], ["b", '3\r\n"4"'], ["c", "5"]]
+    assert max(map(len, parts)) <= most_bytes
+    assert all(len(rows) > 1 for rows in read)
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "😀", '"'])
+def test_only_a_row_that_fits_in_no_part_is_cut_and_says_so(tmp_path: Path, letter: str) -> None:
+    file = tmp_path / "rejected.csv"
+    with file.open("w", newline="", encoding="utf-8") as made:
+        csv.writer(made).writerows([["line", "row"], ["2", letter * 1000], ["3", "short"]])
+    parts = list(rejected_parts(file, 200))
+    assert max(map(len, parts)) <= 200
+    long, short = (
+        row for part in parts for row in csv.reader(io.StringIO(part.decode())) if row[0] != "line"
+    )
+    assert long[1].startswith(letter * 10)
+    assert long[1].endswith("(cut)")
+    assert short == ["3", "short"]

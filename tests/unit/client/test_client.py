@@ -1,4 +1,4 @@
-"""What a notebook does: submit, wait, look at the answers, keep them."""
+"""The public client as a notebook uses it: submit, wait, read and download answers."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def client(gateway: TinyGateway, time: FakeTime) -> Iterator[Client]:
         yield client
 
 
-def test_the_package_has_the_client_and_loads_it_late() -> None:
+def test_the_package_loads_the_client_on_first_use() -> None:
     assert kopitiam.Client is Client
     code = "import sys, kopitiam; assert 'httpx' not in sys.modules and 'pyarrow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
@@ -45,7 +45,7 @@ def test_the_package_has_the_client_and_loads_it_late() -> None:
         kopitiam.Customer  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_a_folder_goes_in_and_answers_come_out(
+def test_a_submitted_folder_is_answered(
     gateway: TinyGateway, client: Client, time: FakeTime, sound_folder: Path
 ) -> None:
     gateway.polls_to_go = 3
@@ -65,7 +65,7 @@ def test_a_folder_goes_in_and_answers_come_out(
     assert sent[-1].is_sealed
 
 
-def test_a_lost_answer_does_not_open_a_second_run(gateway: TinyGateway, client: Client) -> None:
+def test_a_lost_response_does_not_open_a_second_run(gateway: TinyGateway, client: Client) -> None:
     gateway.faults.append(Fault("POST .*/runs", times=2, is_stored=True))
     client.open_run()
     assert list(gateway.runs) == [FIRST_RUN]
@@ -78,7 +78,7 @@ def test_the_same_key_gives_the_same_run(client: Client) -> None:
     assert client.open_run(idempotency_key="monday") == client.open_run(idempotency_key="monday")
 
 
-def test_questions_that_make_no_sense_are_not_sent(gateway: TinyGateway, client: Client) -> None:
+def test_invalid_parameters_are_not_sent(gateway: TinyGateway, client: Client) -> None:
     with pytest.raises(ConfigError, match="top 0"):
         client.open_run(top=0)
     assert gateway.calls == []
@@ -151,7 +151,7 @@ def test_a_broken_download_leaves_no_summary(
     assert not (tmp_path / "summary.json").exists()
 
 
-def test_answers_before_their_time_are_refused(client: Client) -> None:
+def test_answers_of_an_open_run_are_refused(client: Client) -> None:
     run = client.open_run()
     with pytest.raises(RunError, match="is open"):
         run.answer("3")
@@ -159,7 +159,7 @@ def test_answers_before_their_time_are_refused(client: Client) -> None:
         run.answer("5")
 
 
-def test_runs_come_page_by_page(gateway: TinyGateway, client: Client) -> None:
+def test_runs_are_fetched_page_by_page(gateway: TinyGateway, client: Client) -> None:
     for _ in range(60):
         client.open_run()
     gateway.calls.clear()
@@ -175,13 +175,13 @@ def test_a_run_can_be_cancelled(gateway: TinyGateway, client: Client) -> None:
 
 
 @pytest.mark.parametrize("run", ["0000000000000000", "../nodes", ""])
-def test_a_run_that_is_not_there_is_not_found(client: Client, run: str) -> None:
+def test_an_unknown_run_is_not_found(client: Client, run: str) -> None:
     with pytest.raises(RunNotFound) as refused:
         client.run(run).status()
     assert refused.value.exit_code == 2
 
 
-def test_own_questions_may_be_mixed_of_definitions_and_questions() -> None:
+def test_own_questions_may_mix_definitions_and_questions() -> None:
     definition = {
         "name": "first",
         "title": "First",

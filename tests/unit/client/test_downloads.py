@@ -1,4 +1,4 @@
-"""Provisional answers as files: all of one set, whatever takes its place meanwhile."""
+"""Downloads of provisional answers: all files are of one attempt."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -44,19 +44,19 @@ def download(out: Path, calls: ChangingCalls) -> set[str]:
     return {file.read_text() for file in out.iterdir()}
 
 
-def test_all_files_are_of_one_set(tmp_path: Path) -> None:
+def test_all_files_are_of_one_attempt(tmp_path: Path) -> None:
     assert download(tmp_path, ChangingCalls(1000)) == {"?provisional=true&attempt=set1"}
 
 
-def test_a_set_that_is_replaced_meanwhile_is_fetched_anew_from_the_start(tmp_path: Path) -> None:
+def test_an_attempt_that_is_replaced_meanwhile_is_downloaded_again_from_the_start(tmp_path: Path) -> None:
     assert download(tmp_path, ChangingCalls(3, 0, 16, 1000)) == {"?provisional=true&attempt=set4"}
 
 
-def test_a_gateway_that_names_no_set_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_a_gateway_that_names_no_attempt_is_accepted(tmp_path: Path) -> None:
     assert download(tmp_path, ChangingCalls(1000, is_named=False)) == {"?provisional=true"}
 
 
-def test_answers_that_change_all_the_time_are_given_up_and_leave_no_summary(tmp_path: Path) -> None:
+def test_answers_that_keep_changing_raise_unavailable_and_leave_no_summary(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="change faster"):
         download(tmp_path, ChangingCalls(*[5] * 100))
     assert not (tmp_path / "summary.json").exists()

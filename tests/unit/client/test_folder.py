@@ -1,4 +1,4 @@
-"""A folder of exports: what belongs to which table, and flaws of structure by file and line."""
+"""A folder of exports: which files belong to which table, and flaws by file and line."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_a_sound_folder_is_opened_with_all_its_files(sound_folder):
     assert sum(checked) == folder.total_bytes == sum(p.stat().st_size for p in sound_folder.rglob("*.csv"))
 
 
-def test_folders_may_be_numbered_and_other_things_stand_beside_them(sound_folder):
+def test_folders_may_be_numbered_and_other_entries_are_ignored(sound_folder):
     sound_folder.joinpath("transactions").rename(sound_folder / "4.transactions")
     sound_folder.joinpath("stores").rename(sound_folder / "02. stores")
     sound_folder.joinpath("vouchers").mkdir()
@@ -80,7 +80,7 @@ def test_a_header_without_rows_is_sound(sound_folder):
     assert folder.files["users"][0].stat().st_size == 17
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: no such folder"
 
 
@@ -99,7 +99,7 @@ def test_a_missing_table_is_refused_by_name(sound_folder, table):
     assert refusal(sound_folder).startswith(f"{sound_folder}: no table {table}; want a folder {table}/")
 
 
-def test_a_table_that_is_there_twice_is_refused(sound_folder):
+def test_a_table_with_two_folders_is_refused(sound_folder):
     sound_folder.joinpath("3.users").mkdir()
     assert refusal(sound_folder) == f"{sound_folder}: table users is there twice: 3.users/ and users/"
 
@@ -109,7 +109,7 @@ def test_a_table_without_csv_files_is_refused(sound_folder):
     assert refusal(sound_folder).startswith(f"{sound_folder / 'users'}: no CSV file here; want users.csv")
 
 
-def test_a_link_that_leads_nowhere_is_refused(sound_folder):
+def test_a_broken_link_is_refused(sound_folder):
     link = sound_folder / "users" / "users_202402.csv"
     link.symlink_to("gone.csv")
     assert refusal(sound_folder) == f"{link}: cannot be read: No such file or directory"
@@ -159,7 +159,7 @@ def test_a_flaw_in_a_file_is_refused_with_file_line_and_column(
 @pytest.mark.parametrize(
     ("content", "line"), [(b"\x89PNG\r\n\x1a\n\x00\x00", 3), ("user_id,birthdate\n".encode("utf-16"), 1)]
 )
-def test_pictures_and_wide_characters_are_refused_as_binary(sound_folder, content, line):
+def test_images_and_utf16_are_refused_as_binary(sound_folder, content, line):
     sound_folder.joinpath("users", "users_202402.csv").write_bytes(content)
     assert refusal(sound_folder) == f"users/users_202402.csv, line {line}: a binary file, not CSV"
 
@@ -179,7 +179,7 @@ def test_a_header_quote_left_open_is_refused(sound_folder):
 
 
 @pytest.mark.parametrize("forbidden", ["exports", "exports/users", "exports/users/users_202401.csv"])
-def test_what_must_not_be_read_is_refused(sound_folder, tmp_path, forbidden):
+def test_an_unreadable_file_or_folder_is_refused(sound_folder, tmp_path, forbidden):
     tmp_path.chmod(0o755)
     tmp_path.joinpath(forbidden).chmod(0o000)
     try:

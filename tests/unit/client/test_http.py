@@ -1,4 +1,4 @@
-"""One call over a real socket: what is tried again, for how long, and what the rest becomes."""
+"""HTTP calls over real sockets: which failures are retried, for how long, and which errors are raised."""
 
 import contextlib
 import logging
@@ -54,7 +54,7 @@ def test_a_sound_call_is_made_once_with_the_token(
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_passing_refusals_are_tried_again(
+def test_temporary_refusals_are_retried(
     gateway: TinyGateway, transport: Transport, time: FakeTime, status: int
 ) -> None:
     gateway.faults.append(Fault("GET", times=3, status=status))
@@ -63,7 +63,9 @@ def test_passing_refusals_are_tried_again(
     assert len(time.slept) == 3
 
 
-def test_trouble_is_told_at_once_in_the_words_of_the_gateway(gateway: TinyGateway, time: FakeTime) -> None:
+def test_temporary_failures_are_reported_with_the_message_of_the_gateway(
+    gateway: TinyGateway, time: FakeTime
+) -> None:
     told: list[str] = []
     time.on_sleep = lambda: told.append("pause")
     transport = Transport(gateway.url, TOKEN, sleep=time.sleep, clock=time.clock, on_trouble=told.append)
@@ -75,9 +77,7 @@ def test_trouble_is_told_at_once_in_the_words_of_the_gateway(gateway: TinyGatewa
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_a_connection_that_breaks_is_tried_again(
-    gateway: TinyGateway, transport: Transport, is_stored: bool
-) -> None:
+def test_a_broken_connection_is_retried(gateway: TinyGateway, transport: Transport, is_stored: bool) -> None:
     gateway.faults.append(Fault("GET", times=2, is_stored=is_stored))
     transport.call("GET", LIST)
     assert len(gateway.calls) == 3
@@ -107,7 +107,7 @@ def test_patience_ends_within_its_bound(gateway: TinyGateway, transport: Transpo
     assert time.now <= 120
 
 
-def test_who_has_no_patience_still_has_a_try(gateway: TinyGateway) -> None:
+def test_without_patience_there_is_still_one_attempt(gateway: TinyGateway) -> None:
     with contextlib.closing(Transport(gateway.url, TOKEN, patience_seconds=0)) as hasty:
         assert hasty.call("GET", LIST).status_code == 200
 
@@ -121,7 +121,7 @@ def test_a_retry_after_beyond_the_patience_is_not_waited_for(
     assert time.slept == []
 
 
-def test_nobody_at_the_address_is_unavailable(
+def test_an_address_where_nothing_listens_is_unavailable(
     gateway: TinyGateway, transport: Transport, time: FakeTime
 ) -> None:
     gateway.stop()
@@ -131,7 +131,7 @@ def test_nobody_at_the_address_is_unavailable(
     gateway.start()
 
 
-def test_a_gateway_that_comes_back_on_its_port_is_found_again(
+def test_a_restarted_gateway_is_reached_again(
     gateway: TinyGateway, transport: Transport, time: FakeTime
 ) -> None:
     transport.call("GET", LIST)
@@ -141,7 +141,7 @@ def test_a_gateway_that_comes_back_on_its_port_is_found_again(
     assert len(time.slept) == 4
 
 
-def test_an_abandoned_branch_gives_up_and_leaves_the_rest_alone(
+def test_an_abandoned_branch_stops_and_the_transport_goes_on(
     gateway: TinyGateway, transport: Transport, time: FakeTime
 ) -> None:
     gateway.faults.append(Fault("GET", times=2, status=503))
@@ -170,7 +170,7 @@ def test_an_abandoned_branch_gives_up_and_leaves_the_rest_alone(
         (500, "internal", ServiceError),
     ],
 )
-def test_a_refusal_that_will_not_pass_is_raised_at_once(
+def test_a_permanent_refusal_is_raised_at_once(
     gateway: TinyGateway, transport: Transport, status: int, error: str, kind: type[Exception]
 ) -> None:
     gateway.faults.append(Fault("GET", status=status, error=error))
@@ -186,7 +186,9 @@ def test_a_wrong_token_is_the_users_configuration(gateway: TinyGateway) -> None:
     transport.close()
 
 
-def test_an_answer_that_is_no_gateways_is_said_to_be_so(gateway: TinyGateway, transport: Transport) -> None:
+def test_a_response_that_is_no_gateways_is_a_service_error(
+    gateway: TinyGateway, transport: Transport
+) -> None:
     gateway.faults.append(Fault("GET", status=404, body=b"<html>"))
     with pytest.raises(ServiceError, match="not that of a Kopitiam gateway"):
         transport.call("GET", LIST)
@@ -209,7 +211,7 @@ def test_the_token_is_in_no_log_and_no_error(
     assert TOKEN not in caplog.text + "".join(texts) + repr(transport)
 
 
-def test_a_token_that_the_gateway_repeats_is_blotted_out(gateway: TinyGateway, transport: Transport) -> None:
+def test_a_token_that_the_gateway_repeats_is_masked(gateway: TinyGateway, transport: Transport) -> None:
     with pytest.raises(RunNotFound) as caught:
         transport.call("GET", f"/{TOKEN}")
     assert TOKEN not in str(caught.value)
@@ -226,7 +228,7 @@ def test_a_token_that_cannot_be_sent_is_refused_without_being_quoted(token: str)
 @pytest.mark.parametrize(
     "server", ["", "localhost:8440", "ftp://x", "http://", "http://a:1/?q=1", "http://[::1"]
 )
-def test_a_server_that_is_no_address_is_refused(server: str) -> None:
+def test_an_invalid_server_address_is_refused(server: str) -> None:
     with pytest.raises(ConfigError, match="want an address"):
         Transport(server)
 
@@ -242,7 +244,7 @@ def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
         Transport("https://127.0.0.1:1", verify=tmp_path / "none.pem")
 
 
-def test_a_file_is_fetched_whole_or_not_at_all(
+def test_a_file_is_downloaded_completely_or_not_at_all(
     gateway: TinyGateway, transport: Transport, tmp_path: Path
 ) -> None:
     gateway.faults.append(Fault("GET", times=2, is_stored=True))
@@ -262,7 +264,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_input(
 
 
 @pytest.mark.parametrize(("status", "error"), [(421, "host"), (400, "host"), (403, "origin")])
-def test_a_gateway_that_has_another_name_is_a_matter_of_settings(
+def test_a_gateway_with_another_name_is_a_config_error(
     gateway: TinyGateway, transport: Transport, time: FakeTime, status: int, error: str
 ) -> None:
     gateway.faults.append(Fault("GET", status=status, error=error))

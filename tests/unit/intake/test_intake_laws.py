@@ -1,4 +1,4 @@
-"""What holds for any text: no row is lost, and no row's fate depends on its neighbours or on the cuts."""
+"""Properties for any text: no row is lost, and parsing depends on neither other rows nor block bounds."""
 
 import csv
 import io
@@ -174,7 +174,7 @@ def csv_text(table, rows, dialect=MINIMAL):
 @pytest.mark.parametrize("kind", AT_REST)
 @pytest.mark.parametrize("is_optional", [False, True])
 @given(data=st.data())
-def test_cells_are_judged_as_by_hand(kind, is_optional, data):
+def test_cells_are_accepted_exactly_by_the_written_rules(kind, is_optional, data):
     column = Column("cell", kind, is_optional)
     texts = data.draw(st.lists(good_cells(column) | CELLS, max_size=12))
     expected = [judge(column, text) for text in texts]
@@ -189,7 +189,7 @@ def test_cells_are_judged_as_by_hand(kind, is_optional, data):
 
 
 @given(st.lists(likely_rows(TRANSACTIONS), min_size=1, max_size=6), st.sampled_from(DIALECTS))
-def test_a_row_fares_the_same_alone_and_beside_others(intake, rows, dialect):
+def test_a_row_is_parsed_the_same_alone_and_beside_others(intake, rows, dialect):
     together, rejected_together = intake(TRANSACTIONS, csv_text(TRANSACTIONS, rows, dialect))
     alone = [intake(TRANSACTIONS, csv_text(TRANSACTIONS, [row], dialect)) for row in rows]
     assert together == [row for good, _ in alone for row in good]

@@ -152,7 +152,7 @@ BAD_CELLS = [
 
 
 @pytest.mark.parametrize(("column", "cell", "reason"), BAD_CELLS)
-def test_a_bad_cell_sets_its_row_aside_with_file_line_and_reason(intake, column, cell, reason):
+def test_a_bad_cell_rejects_its_row_with_file_line_and_reason(intake, column, cell, reason):
     bad = sale(**{column: cell})
     rows, rejected = intake(TRANSACTIONS, "\n".join([HEADER, sale(), bad, sale(), bad]))
     assert len(rows) == 2
@@ -209,7 +209,7 @@ def test_quantities_may_have_a_sign_and_ids_may_not(intake):
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_rows_with_too_few_or_too_many_fields_are_set_aside(intake, line_end):
+def test_rows_with_too_few_or_too_many_fields_are_rejected(intake, line_end):
     content = line_end.join(["item_id,item_name", "1", "1,A", "", "2,B,", '3,C,"D', 'E"', " ", "4,D"])
     rows, rejected = intake(MENU_ITEMS, content)
     assert [row["item_name"] for row in rows] == ["A", "D"]
@@ -236,7 +236,7 @@ def test_a_missing_column_is_refused_with_what_was_found(intake):
     assert str(refusal.value) == "file.csv, line 1: no column store_id (found: id, store_name)"
 
 
-def test_a_column_that_is_there_twice_is_refused(intake):
+def test_a_duplicate_column_is_refused(intake):
     with pytest.raises(InputError, match="line 1: column store_id is there twice"):
         intake(STORES, "store_id,store_name,store_id\n1,A,1\n")
 
@@ -251,7 +251,7 @@ def test_a_quote_left_open_in_the_header_is_refused(intake, content):
     ("longest_field", "complaint"),
     [(131_072, "not a CSV header: "), (1_000_000, "no column store_id, store_name")],
 )
-def test_a_header_beyond_all_measure_is_refused_in_few_words(intake, longest_field, complaint):
+def test_a_huge_header_is_refused_in_few_words(intake, longest_field, complaint):
     limit_before = csv.field_size_limit(longest_field)
     try:
         with pytest.raises(InputError, match=f"line 1: {complaint}") as refusal:

@@ -1,4 +1,4 @@
-"""The promises about a data set as a whole: its files, its size, and the bytes that a seed stands for."""
+"""Generated data as a whole: its files, its size, and the same bytes for the same seed."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_every_month_has_its_file_and_nothing_else_is_left(small_set: Path) -> N
     assert set(digests(small_set)) == expected
 
 
-def test_what_is_reported_is_what_is_there(tmp_path: Path) -> None:
+def test_the_reported_counts_are_those_of_the_files(tmp_path: Path) -> None:
     generated = generate(tmp_path, SMALL, seed=1)
 
     files = list(tmp_path.rglob("*.csv"))
@@ -98,7 +98,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf"), 11])
-def test_a_scale_that_makes_no_sense_is_refused(tmp_path: Path, scale: float) -> None:
+def test_an_invalid_scale_is_refused(tmp_path: Path, scale: float) -> None:
     with pytest.raises(ConfigError, match="scale"):
         generate(tmp_path, scale, seed=1)
 

@@ -17,7 +17,7 @@ def test_totals_are_exact_to_scale(scale: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-6, 1e-5, 0.0001])
-def test_every_month_has_something_at_the_smallest_scales(scale: float) -> None:
+def test_every_month_has_rows_at_the_smallest_scales(scale: float) -> None:
     for month in plan(scale):
         assert month.users >= 1
         assert 1 <= month.transactions <= month.items <= 4 * month.transactions

@@ -1,4 +1,4 @@
-"""What the rows say, read back from the files with nothing but the standard library."""
+"""The content of generated rows, read back with the standard library only."""
 
 import csv
 import re

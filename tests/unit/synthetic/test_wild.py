@@ -1,4 +1,4 @@
-"""Wild data: valid in every cell, the same for a seed, and each seed in its own way unlike the real chain."""
+"""The profile `wild`: every cell is valid, the same seed gives the same bytes, seeds cover all choices."""
 
 import csv
 from collections import Counter

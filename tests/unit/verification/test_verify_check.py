@@ -1,4 +1,4 @@
-"""Right answer files are equal, and every kind of damage is found and named."""
+"""Right answer files are equal; every kind of damage is reported."""
 
 import csv
 import json
@@ -168,7 +168,7 @@ def test_the_questions_come_from_the_summary_unless_given(data, results):
     assert not verify(data, results, Parameters()).is_equal
 
 
-def test_without_a_summary_the_settings_say_what_was_asked(data, results, tmp_path):
+def test_without_a_summary_the_questions_come_from_the_settings(data, results, tmp_path):
     config = tmp_path / "settings.toml"
     config.write_text("[questions]\nmin_amount = '100'\ntop = 1\n")
     command = [str(data), str(results), "--config", str(config)]
@@ -179,7 +179,7 @@ def test_without_a_summary_the_settings_say_what_was_asked(data, results, tmp_pa
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"questions": {"years": [2024]}}', '{"tables": 3}'])
-def test_a_summary_that_makes_no_sense_is_a_difference(data, results, content):
+def test_an_invalid_summary_is_a_difference(data, results, content):
     results.joinpath("summary.json").write_text(content)
     report = verify(data, results)
     assert not report.is_equal

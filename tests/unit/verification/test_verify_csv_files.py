@@ -1,4 +1,4 @@
-"""Folders and files as people have them: numbered, split, reordered, with other line ends and quotes."""
+"""Folders and CSV files of every layout: numbered, split, reordered, with other line ends and quotes."""
 
 import pytest
 

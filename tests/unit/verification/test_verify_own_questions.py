@@ -1,4 +1,4 @@
-"""Questions that anybody may write, answered by DuckDB as by plain Python, row by row."""
+"""Any question: DuckDB gives the same answer as plain Python, row by row."""
 
 import csv
 import json
@@ -172,7 +172,7 @@ def results(shop: Shop, tmp_path: Path) -> tuple[Path, Path]:
     return data, folder
 
 
-def test_what_was_asked_is_taken_from_the_summary(results: tuple[Path, Path]) -> None:
+def test_the_questions_come_from_the_summary(results: tuple[Path, Path]) -> None:
     report = verify(*results)
     assert report.is_equal, report.differences
     assert [check.file for check in report.answers] == ["results_mine.csv", "results_query_3.csv"]
@@ -207,7 +207,7 @@ def test_a_wrong_cell_of_an_own_answer_is_a_difference(results: tuple[Path, Path
     assert (wrong.name, wrong.is_equal, right.is_equal) == ("mine", False, True)
 
 
-def test_questions_that_are_given_stand_above_the_summary(results: tuple[Path, Path]) -> None:
+def test_given_questions_override_the_summary(results: tuple[Path, Path]) -> None:
     report = verify(*results, questions=[builtin()["3"]])
     assert [check.name for check in report.answers] == ["3"]
     assert not verify(*results, questions=[grouped()]).is_equal

@@ -1,4 +1,4 @@
-"""Which rows count and which are rejected."""
+"""Which rows are accepted and which are rejected, the same as in the intake."""
 
 from datetime import UTC
 from decimal import Decimal
@@ -192,7 +192,7 @@ def database():
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=CELLS)
-def test_the_check_and_the_intake_judge_cells_alike(database, kind, texts):
+def test_the_check_and_the_intake_accept_the_same_cells(database, kind, texts):
     macro, at_rest = KINDS[kind]
     column = Column("cell", kind)
     cells = pa.array(texts, pa.string())

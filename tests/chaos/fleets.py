@@ -29,7 +29,7 @@ from kopitiam.fleet.services import service_settings
 from kopitiam.registry.registry import Registry, connect_registry
 from kopitiam.system.settings import load_settings
 from kopitiam_chaos.strikes import StruckNode, Victims
-from processes import hear_interrupts
+from processes import restore_sigint
 
 KOPI = Path(sys.executable).with_name("kopi")
 BEAT_SECONDS, TIMEOUT_SECONDS = 1, 6
@@ -287,7 +287,7 @@ class Fleet:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=hear_interrupts,  # noqa: PLW1509
+            preexec_fn=restore_sigint,  # noqa: PLW1509
         )
 
     def _rewrite(self, text: str) -> None:

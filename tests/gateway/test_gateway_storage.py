@@ -199,7 +199,9 @@ def test_runs_of_other_services_in_the_same_bucket_stay(s3, section, pair, run) 
 @pytest.mark.parametrize("point", SAMPLE)
 def test_a_killed_gateway_loses_no_acknowledged_object(s3: S3Server, start, tmp_path, point: str) -> None:
     section = s3.section()
-    environment = {f"KOPI_STORAGE__{name.upper()}": value for name, value in s3.said(section).items()}
+    environment = {
+        f"KOPI_STORAGE__{name.upper()}": value for name, value in s3.plain_settings(section).items()
+    }
     doomed = start(KOPI_CRASH_AT=f"{point}:2", **environment)
     before = doomed.connect()
     run = before.open_run()

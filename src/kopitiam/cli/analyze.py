@@ -16,9 +16,9 @@ from kopitiam.cli.options import (
     Questions,
     Top,
     Years,
-    question_set,
     run_arguments,
     run_parameters,
+    select_questions,
 )
 from kopitiam.client.downloads import require_writable
 from kopitiam.client.folder import check_structure, open_folder
@@ -61,8 +61,8 @@ def analyze(
     """
     settings = load_settings(config)
     parameters = run_parameters(settings.questions, years, hours, min_amount, top)
-    asked = question_set(settings.questions, parameters, questions, ask)
-    exports = open_folder(folder, asked.tables)
+    question_set = select_questions(settings.questions, parameters, questions, ask)
+    exports = open_folder(folder, question_set.tables)
 
     if out is not None:
         require_writable(out)
@@ -75,7 +75,7 @@ def analyze(
         with analysis_client(settings, exports.total_bytes, is_verbose=verbose) as (client, engine):
             from kopitiam.cli.delivery import deliver
 
-            run = client.open_run(**run_arguments(asked))
+            run = client.open_run(**run_arguments(question_set))
             run.upload(exports, strict=strict, progress=progress.on_table)
             engine.session.result()  # raises the reason if Spark did not start
             run.wait(progress=progress.on_status)

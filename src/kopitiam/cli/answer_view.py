@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def title_of(question: Question) -> str:
-    name = f"Q{question.name.replace('_', '.')}" if question.is_builtin else question.name
+    name = question.short_name
     return f"{name}  {question.title}"
 
 

@@ -1,4 +1,4 @@
-"""`kopi chaos`: trouble for a fleet that runs, and what came of it."""
+"""`kopi chaos`: strikes against a running fleet, and the report of what happened."""
 
 import contextlib
 import json
@@ -23,9 +23,10 @@ _WIDTH_OF_FILES = 120
 
 def chaos(
     seed: Annotated[int, typer.Option(metavar="S", min=0, help="The same seed gives the same plan.")] = 7,
-    kills: Annotated[int, typer.Option(metavar="N", min=1, help="How many times a node is struck.")] = 8,
+    kills: Annotated[int, typer.Option(metavar="N", min=1, help="Number of strikes.")] = 8,
     freeze: Annotated[
-        bool, typer.Option("--freeze", help="Some are frozen (SIGSTOP) for a while instead of killed.")
+        bool,
+        typer.Option("--freeze", help="Freeze some nodes (SIGSTOP) for a while instead of killing them."),
     ] = False,
     targets: Annotated[
         str | None,
@@ -37,19 +38,19 @@ def chaos(
     ] = None,
     clients: Annotated[int, typer.Option(metavar="K", min=1, help="Clients that submit at once.")] = 4,
     scale: Annotated[
-        float, typer.Option(metavar="X", help="Size of the data of each; 1 is the full size.")
+        float, typer.Option(metavar="X", help="Size of each client's data; 1 is the full size.")
     ] = 0.001,
     patience: Annotated[
-        float, typer.Option(metavar="P", min=1, help="Seconds that a victim has to be back.")
+        float, typer.Option(metavar="P", min=1, help="Seconds within which a victim must recover.")
     ] = 300,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Kill nodes of a running fleet at random, while clients submit and verify; then tell what happened.
+    """Kill nodes of a running fleet at random, while clients submit and verify; then report what happened.
 
     Gateways, pipelines, monitors (the leader too) and services are struck, never more at once than the fleet
-    can recover from. Ends with 0 only if every answer was exact and everybody came back; the fleet is left
-    running.
+    can recover from. The exit code is 0 only if every answer was exact and every node recovered; the fleet is
+    left running.
 
     Examples:
 
@@ -61,15 +62,15 @@ def chaos(
     from kopitiam_chaos.chaos import ChaosOptions, run_chaos
 
     fleet = open_fleet(config)
-    wanted = ChaosOptions(seed, kills, freeze, _groups(fleet, targets), clients, scale, patience)
+    options = ChaosOptions(seed, kills, freeze, _groups(fleet, targets), clients, scale, patience)
     with _progress(kills) as listeners:
-        summary = run_chaos(fleet, wanted, listeners)
+        report = run_chaos(fleet, options, listeners)
     if as_json:
-        typer.echo(json.dumps(summary.to_dict(), indent=2))
+        typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
-        show(summary)
-    if summary.complaints:
-        raise RunFailed(f"not everything was exact and revived: {summary.complaints[0]}")
+        show(report)
+    if report.complaints:
+        raise RunFailed(f"not every answer was exact and every node revived: {report.complaints[0]}")
 
 
 def _groups(fleet: "Fleet", targets: str | None) -> dict[str, tuple[str, ...]]:
@@ -77,7 +78,7 @@ def _groups(fleet: "Fleet", targets: str | None) -> dict[str, tuple[str, ...]]:
 
     kinds = fleet.settings.nodes.kinds
     if not fleet.settings.nodes.monitors:
-        raise ConfigError("nodes.monitors: without one nobody is revived")
+        raise ConfigError("nodes.monitors: without one no node is revived")
     groups = groups_of(kinds)
     if targets is not None:
         groups = chosen(groups, kinds, [word.strip() for word in targets.split(",")])
@@ -104,29 +105,31 @@ def _progress(kills: int) -> "Iterator[Listeners]":
             bars.update(verified, description=what)
 
         def on_strike(record: "StrikeRecord") -> None:
-            is_back = record.revived_seconds is not None
-            bars.update(revived, advance=int(is_back), description=f"{record.name} {_fate(record)}")
+            is_revived = record.revived_seconds is not None
+            bars.update(
+                revived, advance=int(is_revived), description=f"{record.name} {_progress_text(record)}"
+            )
 
         def on_outcome(outcome: "RunOutcome") -> None:
-            told = "exact" if outcome.is_exact else outcome.complaint
-            bars.update(verified, advance=1, description=f"client {outcome.client}: {told}")
+            result = "exact" if outcome.is_exact else outcome.complaint
+            bars.update(verified, advance=1, description=f"client {outcome.client}: {result}")
 
         yield Listeners(on_step, on_strike, on_outcome)
 
 
-def _fate(record: "StrikeRecord") -> str:
+def _progress_text(record: "StrikeRecord") -> str:
     if record.revived_seconds is not None:
-        return f"is back after {record.revived_seconds:.1f} s"
+        return f"recovered after {record.revived_seconds:.1f} s"
     if record.noticed_seconds is not None:
-        return f"is missed after {record.noticed_seconds:.1f} s"
-    return f"is {_deed(record)}"
+        return f"detected after {record.noticed_seconds:.1f} s"
+    return f"is {_strike_text(record)}"
 
 
-def _deed(record: "StrikeRecord") -> str:
+def _strike_text(record: "StrikeRecord") -> str:
     return "killed" if record.deed == "kill" else f"frozen for {record.hold_seconds:.1f} s"
 
 
-def show(summary: "ChaosReport") -> None:
+def show(report: "ChaosReport") -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_FILES)
@@ -137,31 +140,29 @@ def show(summary: "ChaosReport") -> None:
     for title in ("noticed s", "back s"):
         table.add_column(title, justify="right")
     table.add_column("by")
-    for record in summary.records:
+    for record in report.records:
         name = f"{record.name}, who led" if record.was_leader else record.name
         times = (_seconds(record.noticed_seconds), _seconds(record.revived_seconds))
         way = "a new process" if record.is_replaced else "itself" if record.revived_seconds else "nobody"
-        table.add_row(f"{record.at_seconds:.1f}", name, _deed(record), *times, way)
+        table.add_row(f"{record.at_seconds:.1f}", name, _strike_text(record), *times, way)
     console.print(table)
-    for line in (*_account(summary), *summary.complaints):
+    for line in (*_account(report), *report.complaints):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _account(summary: "ChaosReport") -> list[str]:
-    rows = sum(run.rows.there for run in summary.runs if run.rows)
-    leaders = ", ".join(
-        f"{epoch}: {' and '.join(names)}" for epoch, names in summary.leaders_by_epoch.items()
-    )
-    actions = sum(sum(counts.values()) for counts in summary.actions_by_epoch.values())
-    under_way = sum(bool(record.runs_under_way) for record in summary.records)
+def _account(report: "ChaosReport") -> list[str]:
+    rows = sum(run.rows.there for run in report.runs if run.rows)
+    leaders = ", ".join(f"{epoch}: {' and '.join(names)}" for epoch, names in report.leaders_by_epoch.items())
+    actions = sum(sum(counts.values()) for counts in report.actions_by_epoch.values())
+    under_way = sum(bool(record.runs_under_way) for record in report.records)
     return [
         "",
-        f"strikes while a run was under way: {under_way} of {len(summary.records)}",
-        f"runs verified: {summary.verified} of {len(summary.runs)}; rows: {rows:,}, "
-        f"lost {summary.rows_lost:,}, double {summary.rows_doubled:,}",
-        f"noticed: {_spread(summary.notice)}; revived: {_spread(summary.revival)}",
+        f"strikes while a run was under way: {under_way} of {len(report.records)}",
+        f"runs verified: {report.verified} of {len(report.runs)}; rows: {rows:,}, "
+        f"lost {report.rows_lost:,}, double {report.rows_doubled:,}",
+        f"noticed: {_spread(report.notice)}; revived: {_spread(report.revival)}",
         f"leaders by epoch: {leaders}; actions of leaders in their logs: {actions}",
-        f"clients ended: {summary.clients_ended} of {summary.clients}; {summary.seconds:.0f} s in all",
+        f"clients ended: {report.clients_ended} of {report.clients}; {report.seconds:.0f} s in all",
     ]
 
 

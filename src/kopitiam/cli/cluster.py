@@ -1,4 +1,4 @@
-"""`kopi cluster`: a whole fleet on this machine."""
+"""`kopi cluster`: start, stop and show a whole fleet on this machine."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ def up(
 ) -> None:
     """Start services, monitors, pipelines and gateways, and wait until all are ready.
 
-    What runs already is left alone. If a node does not come up, what was started is stopped again.
+    Running nodes are left alone. If a node does not start, those started by this command are stopped again.
 
     Examples:
 
@@ -43,13 +43,13 @@ def up(
     from kopitiam.fleet.lifecycle import open_fleet
 
     with _progress() as on_step:
-        found = bring_up(open_fleet(config), patience, on_step)
-    _tell(found, as_json)
+        nodes = bring_up(open_fleet(config), patience, on_step)
+    _print(nodes, as_json)
 
 
 @cluster_app.command()
 def down(config: Config = None, as_json: Json = False) -> None:
-    """Stop all of the fleet; data and logs stay.
+    """Stop the whole fleet; data and logs stay.
 
     Example:
 
@@ -63,12 +63,12 @@ def down(config: Config = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
     else:
-        typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing runs")
+        typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing is running")
 
 
 @cluster_app.command()
 def status(config: Config = None, as_json: Json = False) -> None:
-    """Show what runs where.
+    """Show the status of every node.
 
     Examples:
 
@@ -79,7 +79,7 @@ def status(config: Config = None, as_json: Json = False) -> None:
     from kopitiam.fleet.lifecycle import open_fleet
     from kopitiam.fleet.status import fleet_status
 
-    _tell(fleet_status(open_fleet(config)), as_json)
+    _print(fleet_status(open_fleet(config)), as_json)
 
 
 def show(nodes: "Sequence[NodeStatus]", console: Console | None = None) -> None:
@@ -111,7 +111,7 @@ def _cells(node: "NodeStatus") -> tuple[str, ...]:
     )
 
 
-def _tell(nodes: "Sequence[NodeStatus]", as_json: bool) -> None:
+def _print(nodes: "Sequence[NodeStatus]", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([node.to_dict() for node in nodes], indent=2))
     else:

@@ -7,7 +7,7 @@ import typer
 
 from kopitiam.cli.options import Config, Json
 
-node_app = typer.Typer(help="Start, stop or look at one node of the fleet.", no_args_is_help=True)
+node_app = typer.Typer(help="Start, stop or show one node of the fleet.", no_args_is_help=True)
 Name = Annotated[
     str, typer.Argument(metavar="NODE", help="Its name under \\[nodes] in the settings.", show_default=False)
 ]
@@ -21,7 +21,7 @@ def start(name: Name, config: Config = None, as_json: Json = False) -> None:
 
       kopi node start gateway-1 --config fleet.toml
 
-      kopi node start rabbitmq --config fleet.toml     on the same port and data as ever
+      kopi node start rabbitmq --config fleet.toml     on its recorded port and data
     """
     from kopitiam.fleet.home import read_record
     from kopitiam.fleet.lifecycle import open_fleet, start_node
@@ -55,7 +55,7 @@ def stop(name: Name, config: Config = None, as_json: Json = False) -> None:
 
 @node_app.command()
 def status(name: Name, config: Config = None, as_json: Json = False) -> None:
-    """Show how a node is.
+    """Show the status of a node.
 
     Example:
 
@@ -67,8 +67,8 @@ def status(name: Name, config: Config = None, as_json: Json = False) -> None:
 
     fleet = open_fleet(config)
     require_kind(fleet, name)
-    found = fleet_status(fleet, [name])
+    nodes = fleet_status(fleet, [name])
     if as_json:
-        typer.echo(json.dumps(found[0].to_dict(), indent=2))
+        typer.echo(json.dumps(nodes[0].to_dict(), indent=2))
     else:
-        show(found)
+        show(nodes)

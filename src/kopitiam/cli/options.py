@@ -130,7 +130,7 @@ def has_flags(years: str | None, hours: str | None, min_amount: str | None, top:
     return any(flag is not None for flag in (years, hours, min_amount, top))
 
 
-def question_set(
+def select_questions(
     base: QuestionsSection,
     parameters: Parameters,
     files: Sequence[Path] | None = None,
@@ -141,9 +141,9 @@ def question_set(
     Raises QuestionError with file and line of the first flaw.
     """
     own = read_questions(files or [], parameters, base.max_groups)
-    asked = QuestionSet.select(parameters, own, names or None)
-    asked.require_answerable(base.max_groups)
-    return asked
+    question_set = QuestionSet.select(parameters, own, names or None)
+    question_set.require_answerable(base.max_groups)
+    return question_set
 
 
 def read_questions(files: Sequence[Path], parameters: Parameters, max_groups: int) -> list[Question]:
@@ -195,17 +195,17 @@ def run_parameters(
     return base.model_copy(update={k: v for k, v in changes.items() if v is not None}).parameters()
 
 
-def run_arguments(asked: QuestionSet) -> dict[str, Any]:
+def run_arguments(question_set: QuestionSet) -> dict[str, Any]:
     """Return the arguments of `Client.open_run` for these questions."""
-    values = asked.parameters.to_dict()
-    is_catalog = asked.questions == QuestionSet.of_catalog().questions
+    values = question_set.parameters.to_dict()
+    is_catalog = question_set.questions == QuestionSet.of_catalog().questions
     return {
         "years": tuple(values["years"]),
         "hours": tuple(values["hours"]),
         "min_amount": values["min_amount"],
         "top": values["top"],
-        "questions": [question for question in asked.questions if not question.is_builtin],
-        "ask": None if is_catalog else [question.name for question in asked.questions],
+        "questions": [question for question in question_set.questions if not question.is_builtin],
+        "ask": None if is_catalog else [question.name for question in question_set.questions],
     }
 
 

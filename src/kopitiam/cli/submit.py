@@ -22,9 +22,9 @@ from kopitiam.cli.options import (
     Years,
     connected,
     has_flags,
-    question_set,
     run_arguments,
     run_parameters,
+    select_questions,
 )
 from kopitiam.client.client import RunHandle
 from kopitiam.client.downloads import require_writable
@@ -91,7 +91,9 @@ def submit(
     """
     settings = load_settings(config)
     flags = (years, hours, min_amount, top)
-    asked = question_set(settings.questions, run_parameters(settings.questions, *flags), questions, ask)
+    question_set = select_questions(
+        settings.questions, run_parameters(settings.questions, *flags), questions, ask
+    )
     if resume is not None and (label or has_flags(*flags) or questions or ask):
         raise ConfigError("--resume: the run already has its label and its questions")
     if out is not None:
@@ -102,7 +104,7 @@ def submit(
 
     server = server or settings.gateway.url
     first, later = (_FIRST_SECONDS, PATIENCE_SECONDS) if patience is None else (patience, patience)
-    tables = asked.tables
+    tables = question_set.tables
     if resume is not None:
         with connected(server, token, authority, first) as client:
             tables = client.run(resume).tables()
@@ -114,7 +116,7 @@ def submit(
         check_structure(exports, progress.on_checked)
         if resume is None:
             with connected(server, token, authority, first, progress.on_trouble) as opening:
-                resume = opening.open_run(label, **_arguments(settings.questions, asked, *flags)).id
+                resume = opening.open_run(label, **_arguments(settings.questions, question_set, *flags)).id
         run = client.run(resume)
         with _resumable(run, _resume_hint(exports, run, server, out, strict), progress):
             run.upload(exports, strict=strict, progress=progress.on_table)
@@ -129,7 +131,7 @@ def submit(
 
 def _arguments(
     base: QuestionsSection,
-    asked: QuestionSet,
+    question_set: QuestionSet,
     years: str | None,
     hours: str | None,
     min_amount: str | None,
@@ -138,7 +140,7 @@ def _arguments(
     """Return only the parameters that settings or flags give: the gateway has its own defaults."""
     flags = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
     given = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
-    arguments = run_arguments(asked)
+    arguments = run_arguments(question_set)
     return {name: value for name, value in arguments.items() if name not in flags or name in given}
 
 

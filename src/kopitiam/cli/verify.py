@@ -17,8 +17,8 @@ from kopitiam.cli.options import (
     Top,
     Years,
     has_flags,
-    question_set,
     run_parameters,
+    select_questions,
 )
 from kopitiam.contracts.errors import Difference
 from kopitiam.system.settings import load_settings
@@ -55,13 +55,15 @@ def verify(
     from kopitiam.verification import verify as check
 
     flags = (years, hours, min_amount, top)
-    asked = question_set(settings.questions, run_parameters(settings.questions, *flags), questions, ask)
+    question_set = select_questions(
+        settings.questions, run_parameters(settings.questions, *flags), questions, ask
+    )
     report = check(
         data,
         results,
-        asked.parameters if has_flags(*flags) else None,
-        asked.questions if questions or ask else None,
-        default=asked,
+        question_set.parameters if has_flags(*flags) else None,
+        question_set.questions if questions or ask else None,
+        default=question_set,
     )
     if as_json:
         typer.echo(json.dumps({"is_equal": report.is_equal, **asdict(report)}, indent=2, ensure_ascii=False))

@@ -30,13 +30,13 @@ _FILTERS = {
 
 
 def answer_questions(
-    database: duckdb.DuckDBPyConnection, parameters: Parameters, asked: Iterable[Question] | None = None
+    database: duckdb.DuckDBPyConnection, parameters: Parameters, questions: Iterable[Question] | None = None
 ) -> None:
     """Create the tables of each question; None means the catalog's questions.
 
     Raises InputError if a figure has more digits than DuckDB can compute.
     """
-    questions = questions_or_catalog(asked)
+    questions = questions_or_catalog(questions)
     tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
     for table in tables:
         _create_known(database, table)
@@ -48,10 +48,10 @@ def answer_questions(
 
 
 def count_unmatched(
-    database: duckdb.DuckDBPyConnection, asked: Iterable[Question] | None = None
+    database: duckdb.DuckDBPyConnection, questions: Iterable[Question] | None = None
 ) -> dict[str, int]:
     """Count, by table, the distinct ids that the answers need and the table lacks."""
-    questions = questions_or_catalog(asked)
+    questions = questions_or_catalog(questions)
     tables = dict.fromkeys(a.table for question in questions for a in _attributes(question))
     unions = " UNION ".join(f'FROM "missing_{question.name}"' for question in questions)
     counts = dict(
@@ -61,10 +61,10 @@ def count_unmatched(
 
 
 def expected_answers(
-    data: Path, parameters: Parameters, asked: Iterable[Question] | None = None
+    data: Path, parameters: Parameters, questions: Iterable[Question] | None = None
 ) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of each answer as its CSV file must have them."""
-    questions = questions_or_catalog(asked)
+    questions = questions_or_catalog(questions)
     with load_tables(data, questions) as tables:
         answer_questions(tables.database, parameters, questions)
         answers = {question.name: tables.database.table(f"answer_{question.name}") for question in questions}

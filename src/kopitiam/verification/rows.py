@@ -76,14 +76,14 @@ class LoadedTables:
     counts: dict[str, RowCount]
 
 
-def questions_or_catalog(asked: Iterable[Question] | None) -> list[Question]:
-    return list(builtin().values() if asked is None else asked)
+def questions_or_catalog(questions: Iterable[Question] | None) -> list[Question]:
+    return list(builtin().values() if questions is None else questions)
 
 
 @contextmanager
-def load_tables(data: Path, asked: Iterable[Question] | None = None) -> Iterator[LoadedTables]:
+def load_tables(data: Path, questions: Iterable[Question] | None = None) -> Iterator[LoadedTables]:
     """Load only the tables and columns that the questions read; None means the catalog's questions."""
-    columns = _columns_to_read(questions_or_catalog(asked))
+    columns = _columns_to_read(questions_or_catalog(questions))
     paths = {table: files_of_table(data, table) for table in columns}
     with TemporaryDirectory(prefix="kopi-verify-") as folder:
         scratch = Path(folder)
@@ -94,9 +94,9 @@ def load_tables(data: Path, asked: Iterable[Question] | None = None) -> Iterator
             yield LoadedTables(database, scratch, counts)
 
 
-def _columns_to_read(asked: Iterable[Question]) -> dict[str, list[Column]]:
+def _columns_to_read(questions: Iterable[Question]) -> dict[str, list[Column]]:
     needed: dict[str, set[str]] = {}
-    for question in asked:
+    for question in questions:
         for table, names in question.reads.items():
             needed.setdefault(table, set()).update(names)
     return {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kopitiam.cli.options import has_flags, question_set, run_arguments, run_parameters
+from kopitiam.cli.options import has_flags, run_arguments, run_parameters, select_questions
 from kopitiam.contracts.config import QuestionsSection
 from kopitiam.contracts.errors import ConfigError, InputError, QuestionError
 from kopitiam.contracts.parameters import Parameters
@@ -116,7 +116,7 @@ def write(tmp_path):
 
 
 def names(files=(), ask=(), base=None):
-    asked = question_set(base or QuestionsSection(), Parameters(), list(files), list(ask))
+    asked = select_questions(base or QuestionsSection(), Parameters(), list(files), list(ask))
     return [question.name for question in asked.questions]
 
 
@@ -133,7 +133,7 @@ def test_names_pick_out_of_the_catalog_and_the_files(write):
 
 
 def test_only_the_tables_of_the_asked_questions_are_needed(write):
-    asked = question_set(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], None)
+    asked = select_questions(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], None)
     assert {name: len(table.columns) for name, table in asked.tables.items()} == {"transactions": 1}
 
 
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_read_is_refused(write, tmp_path):
 
 
 def test_a_run_is_opened_with_the_asked_questions(write):
-    four = run_arguments(question_set(QuestionsSection(), Parameters(top=5)))
+    four = run_arguments(select_questions(QuestionsSection(), Parameters(top=5)))
     assert four == {
         "years": (2024, 2025),
         "hours": ("06:00:00", "23:00:00"),
@@ -206,6 +206,6 @@ def test_a_run_is_opened_with_the_asked_questions(write):
         "ask": None,
     }
     own = run_arguments(
-        question_set(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], ["total", "1"])
+        select_questions(QuestionsSection(), Parameters(), [write("a.toml", FIRST)], ["total", "1"])
     )
     assert (own["ask"], [question.name for question in own["questions"]]) == (["total", "1"], ["total"])

@@ -1,4 +1,4 @@
-"""A real Chromium, headless; on Debian, as root, it is installed where it is missing."""
+"""A headless Chromium; on Debian, as root, it is installed if it is missing."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ FLAGS = [
 
 
 class NoBrowser(Exception):
-    """There is none, and none can be had."""
+    """No browser is installed and none can be installed."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One browser for all tests, a tab of its own for each; a `kopi serve` with tokens, and a gateway alone."""
+"""Fixtures: one browser with a tab per test, a `kopi serve` with tokens, and a gateway without a pipeline."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
-from visits import ANNA, BEN, Shelf, Visit
+from visits import ANNA, BEN, BareGateway, Visit
 
 from acceptance.services import ENVIRONMENT, Service
 from kopitiam.bus.memory import MemoryBus
@@ -33,7 +33,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Without one a test is skipped, but fails where CI is set."""
+    """A browser. Without one a test is skipped, or fails if CI is set."""
     try:
         with chromium() as found:
             yield found
@@ -51,22 +51,22 @@ def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="session")
-def shelf(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
-    home = tmp_path_factory.mktemp("shelf") / "home"
+def bare_gateway(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareGateway]:
+    home = tmp_path_factory.mktemp("bare_gateway") / "home"
     settings = Settings(home=home, gateway=GatewaySection(listen="127.0.0.1:0"))
     with closing(open_registry("sqlite", home)) as registry, closing(MemoryBus()) as bus:
         gateway = open_gateway(Fence("gateway-1", 1, "a life"), settings, registry, bus)
         try:
             with serving(gateway) as url:
-                yield Shelf(home, url)
+                yield BareGateway(home, url)
         finally:
             close_gateway(gateway)
 
 
 @pytest.fixture
-def guest(context: BrowserContext, shelf: Shelf) -> Iterator[Visit]:
-    """A visitor of the gateway alone."""
-    visitor = Visit(context.new_page(), shelf)
+def guest(context: BrowserContext, bare_gateway: BareGateway) -> Iterator[Visit]:
+    """A visitor of the gateway without a pipeline."""
+    visitor = Visit(context.new_page(), bare_gateway)
     yield visitor
     visitor.require_quiet()
 
@@ -81,7 +81,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def visit(context: BrowserContext, service: Service) -> Iterator[Visit]:
-    """A visitor with a token. What the page asks of others, or complains of, fails the test in the end."""
+    """A visitor with a token. Requests to other hosts and messages on the console fail the test."""
     visitor = Visit(context.new_page(), service)
     yield visitor
     visitor.require_quiet()
@@ -89,5 +89,5 @@ def visit(context: BrowserContext, service: Service) -> Iterator[Visit]:
 
 @pytest.fixture(scope="session")
 def expected(tiny_folder: Path) -> dict[str, Rows]:
-    """The answers about the tiny folder as `kopi verify` computes them."""
+    """The answers about the tiny folder, as `kopi verify` computes them."""
     return expected_answers(tiny_folder, Parameters())

@@ -1,6 +1,6 @@
-"""Pictures of every page, by day and by night: `python take_screenshots.py FOLDER`.
+"""Screenshots of every page, in light and dark mode: `python take_screenshots.py FOLDER`.
 
-A private `kopi serve` gets a generated folder through the page itself, and some runs that came to other ends.
+A private `kopi serve` gets a generated folder through the page, and some ended and failed runs.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Literal
 
 from chromium import chromium
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
-from staging import shelve_failed, shelve_nodes
+from prepared_runs import shelve_nodes, write_failed_run
 from visits import Visit
 
 from acceptance.services import ENVIRONMENT, Service
@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
 
 
 def furnish(service: Service) -> None:
-    """A fleet with a leader and one that could not be revived, and runs that came to bad ends."""
+    """Write a fleet with a leader and a node that was not revived, and ended and failed runs."""
     now = time.time()
     shelve_nodes(
         service.home,
@@ -59,13 +59,15 @@ def furnish(service: Service) -> None:
         NodeRecord("rabbitmq", "service", 4090, None, "alive", now - 86_400, 1),
         NodeRecord("postgresql", "service", 4088, None, "alive", now - 86_400, 1),
     )
-    shelve_failed(service.home, "Johor, March", "transactions: 131,072 rows processed, END promised 131,070")
+    write_failed_run(
+        service.home, "Johor, March", "transactions: 131,072 rows processed, END promised 131,070"
+    )
     ended = service.http.post("/api/v1/runs", json={"label": "Melaka, a try"}).json()["run"]
     service.http.delete(f"/api/v1/runs/{ended}")
 
 
 def upload(browser: Browser, service: Service, data: Path, folder: Path) -> str:
-    """Held in the middle for the pictures of a run on its way."""
+    """Upload a folder, paused in the middle for screenshots of a running upload."""
     context = browser.new_context(viewport=DESK, color_scheme="light")
     visit = Visit(context.new_page(), service)
     visit.open("#/upload")
@@ -129,7 +131,7 @@ def take_all(browser: Browser, service: Service, run: str, folder: Path, scheme:
 
 
 def picture(page: Page, path: Path) -> None:
-    page.wait_for_timeout(400)  # bars glide to their place
+    page.wait_for_timeout(400)  # bars are animated
     page.screenshot(path=path, animations="disabled")
 
 

@@ -1,4 +1,4 @@
-"""A folder dropped into the page, followed to its answers, and the answers read from the page."""
+"""A folder is dropped into the page and uploaded, and its answers are read from the page."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -43,7 +43,7 @@ def done(browser: Browser, service: Service, tiny_folder: Path) -> str:
     """A run that was sent from the page, and is done."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     visit = Visit(context.new_page(), service)
-    visit.expects_silence = True  # a busy machine has provisional answers too late: 503
+    visit.expects_failed_requests = True  # a busy machine has provisional answers too late: 503
     visit.enter("#/upload")
     page = visit.page
     visit.choose(tiny_folder)
@@ -112,7 +112,7 @@ def amount_of(text: str) -> Decimal:
 
 
 def bars(visit: Visit, name: str, figure: str, size: str = "width") -> list[dict[str, str]]:
-    """What each bar tells; all are drawn to one scale."""
+    """Return the texts of the bars, after checking that all are drawn to one scale."""
     expect(visit.page.locator(f"#chart-{name} svg")).to_be_visible()
     drawn: list[dict[str, Any]] = visit.page.evaluate(BARS, name)
     most = max(drawn, key=lambda bar: amount_of(bar["told"][figure]))
@@ -149,7 +149,7 @@ def test_the_bars_stand_for_the_figures_of_the_independent_computation(
     assert sorted(shown) == sorted(ranked)
 
 
-def test_files_are_taken_away_without_a_token_in_any_address(
+def test_files_are_downloaded_without_a_token_in_any_address(
     visit: Visit, done: str, expected: dict[str, Rows]
 ) -> None:
     answer_page(visit, done)

@@ -1,4 +1,4 @@
-"""Charts and names in a real browser: drawn by the gateway, taken in by the page, whatever the names are."""
+"""Charts and names in a real browser: drawn by the gateway, inserted by the page, for any names."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
-from staging import shelve_answers
-from visits import Shelf, Visit
+from prepared_runs import write_done_run
+from visits import BareGateway, Visit
 
 from kopitiam.results.cells import ringgit
 from made_answers import MadeAnswers, answers_to, small_answers
@@ -48,15 +48,15 @@ chart = { mark = "bar", x = "hour", y = "revenue", color = "store_name" }
 """
 
 
-def open_answers(visit: Visit, shelf: Shelf, made: MadeAnswers, label: str = "Shelved") -> str:
-    run = shelve_answers(shelf.home, label, made, OWNER)
+def open_answers(visit: Visit, bare_gateway: BareGateway, made: MadeAnswers, label: str = "Shelved") -> str:
+    run = write_done_run(bare_gateway.home, label, made, OWNER)
     visit.open(f"#/runs/{run}")
     return run
 
 
-def test_bars_stand_for_the_figures_and_tell_them_exactly(guest: Visit, shelf: Shelf) -> None:
+def test_bars_have_the_length_and_the_text_of_their_figures(guest: Visit, bare_gateway: BareGateway) -> None:
     made = small_answers()
-    open_answers(guest, shelf, made)
+    open_answers(guest, bare_gateway, made)
     expect(guest.page.locator("#chart-3 svg")).to_be_visible()
     figures = {row[2] + row[0]: row[3] for row in made.tables["3"]}
     drawn: list[dict[str, Any]] = guest.page.evaluate(BARS, "3")
@@ -69,9 +69,9 @@ def test_bars_stand_for_the_figures_and_tell_them_exactly(guest: Visit, shelf: S
         assert bar["width"] / most == pytest.approx(float(figure / max(figures.values())), abs=0.01)
 
 
-def test_any_question_has_its_chart_and_its_table(guest: Visit, shelf: Shelf) -> None:
+def test_every_question_has_a_chart_and_a_table(guest: Visit, bare_gateway: BareGateway) -> None:
     rows = [(h, s, f"Store {s}", Decimal(100 * h + s), True) for h in range(8, 20) for s in range(14)]
-    run = open_answers(guest, shelf, answers_to(HOURLY, rows))
+    run = open_answers(guest, bare_gateway, answers_to(HOURLY, rows))
     article = guest.page.locator("#answer-sales_by_hour")
     expect(article.locator("svg.chart")).to_be_visible()
     expect(article.locator("svg.chart")).to_contain_text("48 of 168 rows are added up as others.")
@@ -87,8 +87,10 @@ def test_any_question_has_its_chart_and_its_table(guest: Visit, shelf: Shelf) ->
     assert run
 
 
-def test_an_answer_by_name_and_period_has_a_column_for_each_period(guest: Visit, shelf: Shelf) -> None:
-    open_answers(guest, shelf, small_answers())
+def test_an_answer_by_name_and_period_has_a_column_for_each_period(
+    guest: Visit, bare_gateway: BareGateway
+) -> None:
+    open_answers(guest, bare_gateway, small_answers())
     expect(guest.table("Total payment value per half-year and store")).to_be_visible()
     assert guest.rows("Total payment value per half-year and store") == [
         ["North", "RM 115,922.885", "RM 12,055,387.76"],
@@ -99,18 +101,18 @@ def test_an_answer_by_name_and_period_has_a_column_for_each_period(guest: Visit,
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_text_everywhere(guest: Visit, shelf: Shelf, name: str) -> None:
-    run = open_answers(guest, shelf, small_answers(store=name, item=name), name)
+def test_hostile_names_are_text_everywhere(guest: Visit, bare_gateway: BareGateway, name: str) -> None:
+    run = open_answers(guest, bare_gateway, small_answers(store=name, item=name), name)
     expect(guest.page.locator("#chart-4 svg")).to_be_visible()
     assert guest.page.evaluate(MADE_OF_TEXT) == 0
     assert len(guest.page.evaluate(BARS, "4")) == 3
     for place in ("#/", f"#/runs/{run}"):
-        guest.page.goto(f"{shelf.url}/{place}")
+        guest.page.goto(f"{bare_gateway.url}/{place}")
         assert guest.page.evaluate(MADE_OF_TEXT) == 0
 
 
 def figure_order(page: Page, text: str) -> None:
-    """The figure of a label stands to the right of the name, its characters from left to right."""
+    """Check that the figure is to the right of the name, with its characters from left to right."""
     label = page.locator("svg.chart text", has_text=text).first
     drawn = label.evaluate(DRAWN)
     written = "".join(character for character, _ in drawn)
@@ -122,9 +124,9 @@ def figure_order(page: Page, text: str) -> None:
 
 
 def test_a_right_to_left_name_does_not_turn_the_figure_beside_it(
-    guest: Visit, shelf: Shelf, context: BrowserContext, tmp_path: Path
+    guest: Visit, bare_gateway: BareGateway, context: BrowserContext, tmp_path: Path
 ) -> None:
-    run = open_answers(guest, shelf, small_answers(store=RIGHT_TO_LEFT, item=RIGHT_TO_LEFT))
+    run = open_answers(guest, bare_gateway, small_answers(store=RIGHT_TO_LEFT, item=RIGHT_TO_LEFT))
     expect(guest.page.locator("#chart-3 svg")).to_be_visible()
     figure_order(guest.page, "RM 115,922.885")
     figure_order(guest.page, "3,031")
@@ -133,17 +135,17 @@ def test_a_right_to_left_name_does_not_turn_the_figure_beside_it(
         figure_order(guest.page, "RM 115,922.885")
     for file in ("report.html", "3.svg"):
         copy = tmp_path / file
-        address = f"{shelf.url}/api/v1/runs/{run}/results/{file}"
+        address = f"{bare_gateway.url}/api/v1/runs/{run}/results/{file}"
         copy.write_bytes(context.request.get(address).body())
         page = context.new_page()
         page.goto(copy.as_uri())
         figure_order(page, "RM 115,922.885")
 
 
-def test_a_note_behind_a_right_to_left_name_stays_behind_it(guest: Visit, shelf: Shelf) -> None:
+def test_a_note_behind_a_right_to_left_name_stays_behind_it(guest: Visit, bare_gateway: BareGateway) -> None:
     made = small_answers()
     made.tables["2_1"][1] = ("2024-02", 99, RIGHT_TO_LEFT, 12, False)
-    open_answers(guest, shelf, made)
+    open_answers(guest, bare_gateway, made)
     row = guest.table("Best-selling product per month").locator("tbody tr").nth(1)
     name, note = row.locator("bdi").last.bounding_box(), row.locator("em").bounding_box()
     assert name is not None
@@ -157,11 +159,11 @@ def test_a_note_behind_a_right_to_left_name_stays_behind_it(guest: Visit, shelf:
 
 
 @pytest.mark.parametrize("letter", ["x", "W", "م", "店"])
-def test_names_of_900_letters_leave_the_bars_and_the_page_as_they_are(
-    guest: Visit, shelf: Shelf, letter: str
+def test_names_of_900_letters_do_not_change_the_layout(
+    guest: Visit, bare_gateway: BareGateway, letter: str
 ) -> None:
     name = letter * 900
-    open_answers(guest, shelf, small_answers(store=name, item=name))
+    open_answers(guest, bare_gateway, small_answers(store=name, item=name))
     for chart in ("2_1", "3", "4"):
         expect(guest.page.locator(f"#chart-{chart} svg")).to_be_visible()
         assert max(bar["width"] for bar in guest.page.evaluate(BARS, chart)) > 200
@@ -191,20 +193,22 @@ def test_names_of_900_letters_leave_the_bars_and_the_page_as_they_are(
         "<svg",
     ],
 )
-def test_a_picture_that_is_more_than_a_picture_is_not_taken_in(guest: Visit, shelf: Shelf, evil: str) -> None:
+def test_an_svg_with_active_content_is_not_inserted(
+    guest: Visit, bare_gateway: BareGateway, evil: str
+) -> None:
     def answer(route: Route) -> None:
         route.fulfill(status=200, content_type="image/svg+xml", body=evil)
 
     guest.page.route("**/results/3.svg*", answer)
-    guest.expects_complaints = True  # that of a policy, as the case may be
-    open_answers(guest, shelf, small_answers())
+    guest.expects_console_messages = True  # some are blocked by the content security policy
+    open_answers(guest, bare_gateway, small_answers())
     expect(guest.page.locator("#chart-3")).to_contain_text("There is no chart")
     assert guest.page.locator("#chart-3 svg, #chart-3 script").count() == 0
     expect(guest.page.locator("#chart-4 svg")).to_be_visible()
 
 
-def test_charts_follow_the_colours_of_the_page(guest: Visit, shelf: Shelf) -> None:
-    open_answers(guest, shelf, small_answers())
+def test_charts_follow_the_colours_of_the_page(guest: Visit, bare_gateway: BareGateway) -> None:
+    open_answers(guest, bare_gateway, small_answers())
     bar = guest.page.locator("#chart-2_1 path.f-c0").first
     fill = "path => getComputedStyle(path).fill"
     light = bar.evaluate(fill)
@@ -215,8 +219,10 @@ def test_charts_follow_the_colours_of_the_page(guest: Visit, shelf: Shelf) -> No
     assert bar.evaluate(fill) == light
 
 
-def test_charts_are_read_out_and_reached_by_keyboard(guest: Visit, shelf: Shelf) -> None:
-    open_answers(guest, shelf, small_answers())
+def test_charts_have_accessible_names_and_are_reached_by_keyboard(
+    guest: Visit, bare_gateway: BareGateway
+) -> None:
+    open_answers(guest, bare_gateway, small_answers())
     chart = guest.page.get_by_role("img", name="Total payment value per half-year and store. tpv by")
     expect(chart).to_be_visible()
     region = guest.page.get_by_role("region", name="Chart: Total payment value per half-year and store")
@@ -225,8 +231,10 @@ def test_charts_are_read_out_and_reached_by_keyboard(guest: Visit, shelf: Shelf)
     assert guest.page.evaluate("() => [...document.querySelectorAll('table')].every(table => table.caption)")
 
 
-def test_the_page_with_all_its_charts_is_light(guest: Visit, shelf: Shelf, record_property) -> None:
-    open_answers(guest, shelf, small_answers())
+def test_the_page_with_all_its_charts_is_light(
+    guest: Visit, bare_gateway: BareGateway, record_property
+) -> None:
+    open_answers(guest, bare_gateway, small_answers())
     expect(guest.page.locator("#chart-4 svg")).to_be_visible()
     weight = guest.page.evaluate(WEIGHT)
     record_property("page_bytes", weight)
@@ -235,27 +243,27 @@ def test_the_page_with_all_its_charts_is_light(guest: Visit, shelf: Shelf, recor
     assert foreign == []
 
 
-def test_a_chart_that_did_not_come_is_drawn_when_it_does(
-    guest: Visit, shelf: Shelf, context: BrowserContext
+def test_a_chart_that_failed_to_load_is_drawn_later(
+    guest: Visit, bare_gateway: BareGateway, context: BrowserContext
 ) -> None:
-    guest.expects_silence = True
+    guest.expects_failed_requests = True
     context.route("**/results/3.svg*", lambda route: route.abort("connectionrefused"))
-    open_answers(guest, shelf, small_answers())
+    open_answers(guest, bare_gateway, small_answers())
     expect(guest.page.locator("#chart-4 svg")).to_be_visible()
     assert guest.page.locator("#chart-3 svg").count() == 0
     context.unroute("**/results/3.svg*")
     expect(guest.page.locator("#chart-3 svg")).to_be_visible()
 
 
-def test_a_chart_by_itself_follows_the_day_and_the_night(
-    browser: Browser, shelf: Shelf, tmp_path: Path
+def test_a_chart_file_follows_light_and_dark_mode(
+    browser: Browser, bare_gateway: BareGateway, tmp_path: Path
 ) -> None:
-    run = shelve_answers(shelf.home, "Alone", small_answers(), OWNER)
+    run = write_done_run(bare_gateway.home, "Alone", small_answers(), OWNER)
     grounds = []
     for scheme in ("light", "dark"):
         context = browser.new_context(color_scheme=scheme)
         file = tmp_path / "chart.svg"
-        address = f"{shelf.url}/api/v1/runs/{run}/results/3.svg"
+        address = f"{bare_gateway.url}/api/v1/runs/{run}/results/3.svg"
         file.write_bytes(context.request.get(address).body())
         page = context.new_page()
         page.goto(file.as_uri())

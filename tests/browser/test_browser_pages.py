@@ -1,10 +1,17 @@
-"""The page itself: its weight, who may see it, long lists, bad ends, day and night, without a mouse."""
+"""The page: size, tokens, long lists, failed runs, light and dark mode, keyboard."""
 
 import time
 
 import pytest
 from playwright.sync_api import Browser, expect
-from staging import sale, shelve_answers, shelve_failed, shelve_long_answer, shelve_nodes, shelve_runs
+from prepared_runs import (
+    sale,
+    shelve_nodes,
+    write_done_run,
+    write_ended_runs,
+    write_failed_run,
+    write_long_run,
+)
 from visits import Visit
 
 from acceptance.services import Service
@@ -15,7 +22,7 @@ from kopitiam.results.cells import ringgit
 from made_answers import MadeAnswers, sales
 
 MOST_BYTES = 160_000
-GENEROUS_PAINT_MS = 5_000  # about a tenth of it where nothing else runs
+GENEROUS_PAINT_MS = 5_000  # about a tenth of it on an idle machine
 WEIGHT = """() => performance.getEntriesByType("resource")
     .concat(performance.getEntriesByType("navigation"))
     .reduce((whole, entry) => whole + entry.encodedBodySize, 0)"""
@@ -29,7 +36,7 @@ ROWS = 100_000
 
 @pytest.fixture(scope="module")
 def long_run(service: Service) -> str:
-    return shelve_long_answer(service.home, "A hundred thousand", ROWS)
+    return write_long_run(service.home, "A hundred thousand", ROWS)
 
 
 def test_the_whole_page_with_its_charts_is_light_and_paints_soon(
@@ -44,11 +51,11 @@ def test_the_whole_page_with_its_charts_is_light_and_paints_soon(
     assert paint < GENEROUS_PAINT_MS
 
 
-def test_a_wrong_token_is_told_kindly_and_the_right_one_lets_in(visit: Visit) -> None:
-    visit.expects_silence = True  # the browser complains of every 401
+def test_a_wrong_token_is_explained_and_the_right_one_is_accepted(visit: Visit) -> None:
+    visit.expects_failed_requests = True  # the browser logs every 401
     visit.open()
     visit.sign_in("wrong")
-    expect(visit.page.locator("#token-flaw")).to_contain_text("not known here")
+    expect(visit.page.locator("#token-flaw")).to_contain_text("is not known")
     expect(visit.page.get_by_label("Token", exact=True)).to_have_value("")
     visit.sign_in("two words")
     expect(visit.page.locator("#token-flaw")).to_contain_text("a blank in it")
@@ -64,7 +71,7 @@ def test_a_wrong_token_is_told_kindly_and_the_right_one_lets_in(visit: Visit) ->
 
 
 def test_a_thousand_runs_come_page_by_page(visit: Visit, service: Service) -> None:
-    shelve_runs(service.home, 1000)
+    write_ended_runs(service.home, 1000)
     visit.enter()
     page = visit.page
     page.get_by_role("searchbox").fill("old run")
@@ -81,12 +88,10 @@ def test_a_thousand_runs_come_page_by_page(visit: Visit, service: Service) -> No
     page.get_by_role("searchbox").fill("OLD RUN 123")
     expect(rows).to_have_count(1)
     page.get_by_role("button", name="Failed").click()
-    expect(page.locator(".empty")).to_contain_text("No run is like that")
+    expect(page.locator(".empty")).to_contain_text("No run matches")
 
 
-def test_a_hundred_thousand_rows_are_leafed_through_and_searched_on_the_server(
-    visit: Visit, long_run: str
-) -> None:
+def test_a_hundred_thousand_rows_are_paged_and_searched_on_the_server(visit: Visit, long_run: str) -> None:
     visit.enter(f"#/runs/{long_run}")
     place = visit.page.locator("#answer-1 .leaf")
     expect(place).to_contain_text("1–20 of 100,000")
@@ -107,7 +112,7 @@ def test_a_hundred_thousand_rows_are_leafed_through_and_searched_on_the_server(
     expect(visit.page.locator("#answer-3")).to_contain_text("No rows.")
 
 
-def test_a_second_click_before_the_page_is_there_does_not_go_beyond_it(visit: Visit, long_run: str) -> None:
+def test_a_second_click_while_a_page_loads_does_not_skip_it(visit: Visit, long_run: str) -> None:
     visit.enter(f"#/runs/{long_run}")
     place, forth = (
         visit.page.locator("#answer-1 .leaf"),
@@ -122,9 +127,9 @@ def test_a_second_click_before_the_page_is_there_does_not_go_beyond_it(visit: Vi
     assert held == []
 
 
-def test_a_chart_that_shows_not_all_rows_says_so(visit: Visit, service: Service) -> None:
+def test_a_chart_says_that_it_does_not_show_all_rows(visit: Visit, service: Service) -> None:
     customers = [(1, "North", rank, rank, None, 90 - rank, True, False) for rank in range(1, 51)]
-    run = shelve_answers(
+    run = write_done_run(
         service.home,
         "Many customers",
         MadeAnswers({"1": sales("80", "90"), "4": customers}, QuestionSet.of_catalog(Parameters(top=50))),
@@ -135,12 +140,12 @@ def test_a_chart_that_shows_not_all_rows_says_so(visit: Visit, service: Service)
     expect(visit.page.locator("#answer-1")).not_to_contain_text("The chart shows")
 
 
-def test_a_run_that_is_looked_for_says_so(visit: Visit, long_run: str) -> None:
+def test_a_run_that_is_loading_says_so(visit: Visit, long_run: str) -> None:
     visit.enter()
     held = visit.hold(f"**/runs/{long_run}", f"**/runs/{long_run}/results")
     visit.page.goto(f"{visit.service.url}/#/runs/{long_run}")
     expect(visit.page.get_by_role("heading", name="Run", exact=True)).to_be_focused()
-    expect(visit.page.get_by_role("main")).to_contain_text("Looking…")
+    expect(visit.page.get_by_role("main")).to_contain_text("Loading…")
     held.pop().continue_()
     expect(visit.page.get_by_role("heading", name="A hundred thousand")).to_be_focused()
     expect(visit.page.locator(".notice")).to_have_text("Reading the answers…")
@@ -148,24 +153,22 @@ def test_a_run_that_is_looked_for_says_so(visit: Visit, long_run: str) -> None:
     expect(visit.page.locator("#chart-1 svg")).to_be_visible()
 
 
-def test_a_run_that_failed_says_why(visit: Visit, service: Service) -> None:
-    run = shelve_failed(service.home, "Unlucky", "more rows than END promised: 12 of 11")
+def test_a_failed_run_shows_its_error(visit: Visit, service: Service) -> None:
+    run = write_failed_run(service.home, "Unlucky", "more rows than END promised: 12 of 11")
     visit.enter(f"#/runs/{run}")
     expect(visit.page.get_by_role("alert").filter(has_text="This run failed.")).to_contain_text("12 of 11")
     expect(visit.page.get_by_role("heading", name="Answers")).to_be_hidden()
 
 
-def test_a_run_that_is_not_there_and_an_address_that_is_none_say_so(visit: Visit) -> None:
-    visit.expects_silence = True  # the browser complains of every 404
+def test_unknown_runs_and_invalid_addresses_are_explained(visit: Visit) -> None:
+    visit.expects_failed_requests = True  # the browser logs every 404
     visit.enter(f"#/runs/{'f' * 24}")
     expect(visit.page.get_by_role("heading", name="No such run")).to_be_visible()
     visit.page.goto(f"{visit.service.url}/#/nowhere")
     expect(visit.page.get_by_role("heading", name="There is no such page")).to_be_visible()
 
 
-def test_the_fleet_shows_who_lives_who_leads_and_who_could_not_be_revived(
-    visit: Visit, service: Service
-) -> None:
+def test_the_fleet_shows_states_the_leader_and_failed_revivals(visit: Visit, service: Service) -> None:
     now = time.time()
     alarmed = NodeRecord(
         "pipeline-9", "pipeline", 77, None, "dead", now - 90, 4, alarm="5 revivals did not help"
@@ -199,7 +202,7 @@ def test_the_colours_follow_the_system_or_the_switch(browser: Browser, service: 
     context.close()
 
 
-def test_the_page_is_used_by_keyboard_and_read_out(visit: Visit) -> None:
+def test_the_page_works_by_keyboard_and_has_accessible_names(visit: Visit) -> None:
     visit.enter()
     page = visit.page
     for landmark in ("banner", "main"):

@@ -1,4 +1,4 @@
-"""Own questions: written in the page, checked while one types, kept, chosen, and asked with an upload."""
+"""Own questions: written in the page, checked while typing, stored, selected, and sent with an upload."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
-from visits import Shelf, Visit
+from visits import BareGateway, Visit
 
 OWN = """[[question]]
 name    = "sales_by_hour"
@@ -32,7 +32,7 @@ def write(visit: Visit, text: str) -> None:
 
 
 def opened(visit: Visit) -> dict[str, Any]:
-    """What the page tells the gateway when a run is started."""
+    """Return the request with which the page opens a run."""
     with visit.page.expect_request(
         lambda request: request.url.endswith("/runs") and request.method == "POST"
     ) as sent:
@@ -41,7 +41,7 @@ def opened(visit: Visit) -> dict[str, Any]:
     return body
 
 
-def test_the_catalog_is_shown_with_what_the_gateway_says_of_each_question(guest: Visit) -> None:
+def test_the_catalog_is_shown_with_the_explanations_of_the_gateway(guest: Visit) -> None:
     def explain(route: Route) -> None:
         catalog = route.fetch().json()
         for question in catalog["questions"]:
@@ -58,7 +58,7 @@ def test_the_catalog_is_shown_with_what_the_gateway_says_of_each_question(guest:
     expect(entries.nth(3).locator("pre")).to_contain_text('tpv = "sum(final_amount)"')
 
 
-def test_a_flaw_is_told_with_its_line_while_one_types(guest: Visit) -> None:
+def test_a_flaw_is_shown_with_its_line_while_typing(guest: Visit) -> None:
     write(guest, OWN.replace("sum(final_amount)", "sum(nothing)"))
     word = guest.page.locator(".word")
     expect(word.locator(".flaw")).to_contain_text("nothing")
@@ -73,8 +73,8 @@ def test_a_flaw_is_told_with_its_line_while_one_types(guest: Visit) -> None:
     expect(word.locator(".flaw")).to_have_count(0)
 
 
-def test_own_questions_are_kept_in_the_browser_and_asked_with_an_upload(
-    guest: Visit, sound_folder: Path, shelf: Shelf
+def test_own_questions_are_stored_in_the_browser_and_sent_with_an_upload(
+    guest: Visit, sound_folder: Path, bare_gateway: BareGateway
 ) -> None:
     write(guest, OWN)
     guest.page.get_by_role("link", name="Ask in a new upload").click()
@@ -89,15 +89,15 @@ def test_own_questions_are_kept_in_the_browser_and_asked_with_an_upload(
     body = opened(guest)
     assert body["questions"]["ask"] == ["2_1", "sales_by_hour"]
     assert [definition["name"] for definition in body["questions"]["definitions"]] == ["sales_by_hour"]
-    expect(guest.page.get_by_role("heading", name="What is asked")).to_be_visible()
+    expect(guest.page.get_by_role("heading", name="Questions of this run")).to_be_visible()
     asked = guest.page.locator(".asked li")
     expect(asked).to_have_text(["Best-selling product per month", "Sales by hour"])
     guest.page.reload()
-    guest.page.goto(f"{shelf.url}/#/questions")
+    guest.page.goto(f"{bare_gateway.url}/#/questions")
     expect(guest.page.get_by_label("Definitions")).to_have_value(OWN)
 
 
-def test_the_catalog_alone_is_asked_without_naming_it(guest: Visit, sound_folder: Path) -> None:
+def test_without_own_questions_the_request_names_none(guest: Visit, sound_folder: Path) -> None:
     guest.open("#/upload")
     guest.choose(sound_folder)
     body = opened(guest)
@@ -105,7 +105,7 @@ def test_the_catalog_alone_is_asked_without_naming_it(guest: Visit, sound_folder
     assert body["questions"]["years"] == [2024, 2025]
 
 
-def test_a_question_that_needs_a_table_that_is_not_there_says_so(guest: Visit, sound_folder: Path) -> None:
+def test_a_question_whose_table_is_missing_is_explained(guest: Visit, sound_folder: Path) -> None:
     write(guest, VOUCHERS)
     expect(guest.page.locator(".word")).to_contain_text("can be asked")
     guest.open("#/upload")
@@ -132,7 +132,7 @@ def test_with_no_question_nothing_is_sent(guest: Visit, sound_folder: Path) -> N
     expect(guest.page.get_by_role("button", name="Start", exact=True)).to_be_hidden()
 
 
-def test_own_questions_with_a_flaw_do_not_keep_an_upload_back(guest: Visit, sound_folder: Path) -> None:
+def test_own_questions_with_a_flaw_do_not_block_an_upload(guest: Visit, sound_folder: Path) -> None:
     write(guest, "[[question]]\nname = 7\n")
     expect(guest.page.locator(".word .flaw")).to_be_visible()
     guest.open("#/upload")
@@ -141,17 +141,17 @@ def test_own_questions_with_a_flaw_do_not_keep_an_upload_back(guest: Visit, soun
     expect(guest.page.get_by_role("button", name="Start", exact=True)).to_be_visible()
 
 
-def test_a_question_of_the_catalog_is_the_pattern_of_an_own_one(guest: Visit) -> None:
+def test_a_question_of_the_catalog_can_be_copied_and_edited(guest: Visit) -> None:
     guest.open("#/questions")
-    guest.page.locator(".catalog article").nth(4).get_by_role("button", name="Use as a pattern").click()
+    guest.page.locator(".catalog article").nth(4).get_by_role("button", name="Use as a template").click()
     expect(guest.page.locator(".word")).to_contain_text("1 question can be asked.")
     assert 'name    = "my_4"' in guest.page.get_by_label("Definitions").input_value()
 
 
-def test_what_goes_through_each_stage_is_shown_by_its_role(
-    guest: Visit, shelf: Shelf, context: BrowserContext
+def test_rows_of_each_stage_are_shown_by_its_role(
+    guest: Visit, bare_gateway: BareGateway, context: BrowserContext
 ) -> None:
-    opened_run = context.request.post(f"{shelf.url}/api/v1/runs", data={"label": "Flows"}).json()
+    opened_run = context.request.post(f"{bare_gateway.url}/api/v1/runs", data={"label": "Flows"}).json()
     stages = {
         "sieve_of_mine": ("filter", 10_201_118, 9_812_344),
         "check_stores": ("check", 10, 10),

@@ -1,11 +1,11 @@
-"""The report as paper shows it."""
+"""The report when it is printed."""
 
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext
-from staging import shelve_answers
+from prepared_runs import write_done_run
 
 from acceptance.services import Service
 from made_answers import MadeAnswers, small_answers
@@ -30,7 +30,7 @@ def brightness(colour: str) -> float:
 
 @pytest.fixture
 def answers() -> MadeAnswers:
-    """With two years of products and names that are as long as they get."""
+    """Answers with two years of products and the longest names."""
     made = small_answers(store="G Coffee @ Kampung Changkat and Beyond", item="Iced Caramel Macchiato")
     months = [f"{year}-{month:02d}" for year in (2024, 2025) for month in range(1, 13)]
     best = [(month, 1, "Iced Caramel Macchiato", 123_456, True) for month in months]
@@ -40,7 +40,7 @@ def answers() -> MadeAnswers:
 def test_the_report_is_printed_whole_and_on_white(
     context: BrowserContext, service: Service, answers: MadeAnswers, tmp_path: Path
 ) -> None:
-    run = shelve_answers(service.home, "Printed", answers)
+    run = write_done_run(service.home, "Printed", answers)
     report = tmp_path / "report.html"
     report.write_bytes(service.http.get(f"/api/v1/runs/{run}/results/report.html").content)
     page = context.new_page()

@@ -1,4 +1,4 @@
-"""A gateway that is away, frozen or refuses, as whoever looks at the page sees it."""
+"""What the page shows when the gateway is away, frozen or refuses a request."""
 
 import contextlib
 import signal
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
-from staging import shelve_answers
+from prepared_runs import write_done_run
 from visits import Visit
 
 from acceptance.services import Service
@@ -19,12 +19,12 @@ BEYOND_PATIENCE_MS = 45_000
 
 @pytest.fixture
 def answered(service: Service) -> str:
-    return shelve_answers(service.home, "Answered", small_answers())
+    return write_done_run(service.home, "Answered", small_answers())
 
 
 @pytest.fixture
 def opened(service: Service) -> Iterator[str]:
-    """A run that waits for its chunks."""
+    """An open run."""
     run = service.http.post("/api/v1/runs", json={"label": "Waiting"}).json()["run"]
     yield run
     service.http.delete(f"/api/v1/runs/{run}")
@@ -44,10 +44,10 @@ def frozen(service: Service) -> Iterator[None]:
         service.process.send_signal(signal.SIGCONT)
 
 
-def test_every_page_is_there_while_the_gateway_is_not(visit: Visit, context: BrowserContext) -> None:
+def test_every_page_opens_while_the_gateway_is_away(visit: Visit, context: BrowserContext) -> None:
     visit.enter()
     visit.page.wait_for_function(LOADED, arg="pages/fleet.js")
-    visit.expects_silence = True
+    visit.expects_failed_requests = True
     context.route(EVERYTHING, refuse)
     visit.page.get_by_role("link", name="Fleet").click()
     expect(visit.page.get_by_role("heading", name="Fleet")).to_be_visible()
@@ -57,10 +57,10 @@ def test_every_page_is_there_while_the_gateway_is_not(visit: Visit, context: Bro
     expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
 
 
-def test_a_page_that_did_not_come_is_shown_when_the_gateway_is_back(
+def test_a_page_that_failed_to_load_is_shown_when_the_gateway_is_back(
     visit: Visit, context: BrowserContext
 ) -> None:
-    visit.expects_silence = True
+    visit.expects_failed_requests = True
     for file in ("**/pages/fleet.js", "**/readyz"):
         context.route(file, refuse)
     visit.enter("#/fleet")
@@ -71,19 +71,17 @@ def test_a_page_that_did_not_come_is_shown_when_the_gateway_is_back(
     expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
 
 
-def test_a_gateway_behind_a_proxy_that_cannot_reach_it_is_told_as_away(
-    visit: Visit, context: BrowserContext
-) -> None:
+def test_a_502_of_a_proxy_is_shown_as_an_unreachable_gateway(visit: Visit, context: BrowserContext) -> None:
     visit.enter()
-    visit.expects_silence = True
+    visit.expects_failed_requests = True
     context.route(EVERYTHING, lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
     expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
     context.unroute(EVERYTHING)
     expect(visit.page.locator("#trouble")).to_be_hidden()
 
 
-def test_a_gateway_that_is_frozen_is_told_as_away(visit: Visit, service: Service, opened: str) -> None:
-    visit.expects_silence = True
+def test_a_frozen_gateway_is_shown_as_unreachable(visit: Visit, service: Service, opened: str) -> None:
+    visit.expects_failed_requests = True
     visit.page.clock.install()
     visit.enter(f"#/runs/{opened}")
     expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
@@ -93,8 +91,8 @@ def test_a_gateway_that_is_frozen_is_told_as_away(visit: Visit, service: Service
     expect(visit.page.locator("#trouble")).to_be_hidden()
 
 
-def test_a_run_that_cannot_be_ended_says_why(visit: Visit, opened: str) -> None:
-    visit.expects_silence = True
+def test_a_failed_force_end_shows_its_reason(visit: Visit, opened: str) -> None:
+    visit.expects_failed_requests = True
     visit.enter(f"#/runs/{opened}")
     expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
     problem = {"error": "internal", "message": "the disk is full"}
@@ -107,10 +105,10 @@ def test_a_run_that_cannot_be_ended_says_why(visit: Visit, opened: str) -> None:
     expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
 
 
-def test_a_file_that_did_not_come_is_told_until_it_comes(visit: Visit, answered: str) -> None:
-    visit.expects_silence = True
+def test_a_failed_download_is_shown_until_it_succeeds(visit: Visit, answered: str) -> None:
+    visit.expects_failed_requests = True
     visit.enter(f"#/runs/{answered}")
-    flaw = visit.page.get_by_role("status").filter(has_text="did not come")
+    flaw = visit.page.get_by_role("status").filter(has_text="could not be downloaded")
     take = visit.page.locator("#answer-3").get_by_role("button", name="Parquet")
     visit.page.route("**/results/3.parquet", refuse)
     take.click()

@@ -1,4 +1,4 @@
-"""Uploads that are cut short, and folders that cannot be sent."""
+"""Interrupted uploads, and folders that cannot be sent."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ CHUNKS = "**/chunks/*"
 
 
 def hold_after(context: BrowserContext, passing: int) -> None:
-    """So many chunks reach the gateway; the others meet a network that is down."""
+    """Let this many chunks reach the gateway and abort the others."""
     seen = 0
 
     def decide(route: Route) -> None:
@@ -29,18 +29,18 @@ def hold_after(context: BrowserContext, passing: int) -> None:
 def begin(visit: Visit, context: BrowserContext, folder: Path, label: str, passing: int) -> str:
     visit.enter("#/upload")
     visit.choose(folder)
-    visit.expects_silence = True
+    visit.expects_failed_requests = True
     hold_after(context, passing)
     run = visit.start(label)
     expect(visit.page.locator(".path .place", has_text="Gateway").locator("b")).to_have_text(str(passing))
     return run
 
 
-def test_an_upload_goes_on_after_a_reload_with_what_is_missing_only(
+def test_after_a_reload_an_upload_sends_only_missing_chunks(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:
     run = begin(visit, context, tiny_folder, "Reloaded", passing=12)
-    visit.page.on("dialog", lambda dialog: dialog.accept())  # whether to leave while sending
+    visit.page.on("dialog", lambda dialog: dialog.accept())  # confirm leaving the page during an upload
     stored = service.outcomes("stored")
     visit.page.reload()
     expect(visit.page.locator("main .banner")).to_contain_text("This upload was interrupted")
@@ -56,7 +56,7 @@ def test_an_upload_goes_on_after_a_reload_with_what_is_missing_only(
     assert service.outcomes("conflict") == 0
 
 
-def test_a_gateway_that_dies_is_told_and_the_upload_goes_on_by_itself(
+def test_an_upload_resumes_by_itself_after_the_gateway_was_away(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:
     run = begin(visit, context, tiny_folder, "Killed", passing=10)
@@ -72,7 +72,7 @@ def test_a_gateway_that_dies_is_told_and_the_upload_goes_on_by_itself(
     expect(visit.page.locator("main .banner").filter(has_text="Waiting for the gateway")).to_have_count(0)
 
 
-def test_an_upload_that_is_being_sent_is_interrupted_for_no_tab(
+def test_a_second_tab_does_not_interrupt_an_upload(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:
     run = begin(visit, context, tiny_folder, "Two tabs", passing=5)
@@ -91,7 +91,7 @@ def test_an_upload_that_is_being_sent_is_interrupted_for_no_tab(
     service.http.delete(f"/api/v1/runs/{run}")
 
 
-def test_what_one_person_began_is_not_forgotten_by_the_tab_of_another(
+def test_the_tab_of_another_person_keeps_unfinished_uploads(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:
     run = begin(visit, context, tiny_folder, "Anna's", passing=4)
@@ -106,7 +106,7 @@ def test_what_one_person_began_is_not_forgotten_by_the_tab_of_another(
     service.http.delete(f"/api/v1/runs/{run}")
 
 
-def test_a_run_is_ended_only_after_a_question(
+def test_a_run_is_ended_only_after_a_confirmation(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:
     run = begin(visit, context, tiny_folder, "Regretted", passing=3)
@@ -142,10 +142,10 @@ def test_a_folder_that_is_dropped_is_recognized_and_answered(
     }
 
 
-def test_a_name_of_1025_characters_is_set_aside_with_a_reason_and_the_rest_is_answered(
+def test_a_name_of_1025_characters_is_rejected_with_a_reason_and_the_rest_is_answered(
     visit: Visit, service: Service, sound_folder: Path
 ) -> None:
-    """The browser cuts the file by rows and sends them as they are; the gateway looks at the cells."""
+    """The browser cuts the file by rows; the gateway checks the cells."""
     longest, too_long = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 1024, "\N{HOT BEVERAGE}" * 1025
     stores = sound_folder / "stores" / "stores.csv"
     stores.write_text(f"store_id,store_name\n1,{longest}\n2,{too_long}\n", encoding="utf-8")
@@ -154,7 +154,7 @@ def test_a_name_of_1025_characters_is_set_aside_with_a_reason_and_the_rest_is_an
 
     visit.enter("#/upload")
     visit.choose(sound_folder)
-    visit.expects_silence = True  # a busy machine has provisional answers too late: 503
+    visit.expects_failed_requests = True  # a busy machine has provisional answers too late: 503
     run = visit.start("Long name")
     visit.await_state("Done")
     ((file, line, reason, row),) = visit.rows("Rows that were set aside")
@@ -186,7 +186,7 @@ def test_files_may_be_dropped_without_their_folders(visit: Visit, sound_folder: 
         ("stores/stores.csv", "", "stores/stores.csv: the file is empty"),
     ],
 )
-def test_a_folder_that_cannot_be_sent_is_told_so_before_anything_is(
+def test_a_folder_that_cannot_be_sent_is_refused_before_the_upload(
     visit: Visit, sound_folder: Path, file: str, content: str | None, flaw: str
 ) -> None:
     if content is None:
@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_sent_is_told_so_before_anything_is(
     expect(visit.page.get_by_role("alert").filter(has_text=flaw)).to_be_visible()
     expect(visit.page.get_by_role("button", name="Start", exact=True)).to_have_count(0)
     assert [request.method for request in visit.requests if request.method != "GET"] == []
-    # The same folder, once it is repaired, is another choice only if nothing is chosen now.
+    # The browser reports the same folder as a new choice only if none is selected.
     expect(visit.page.locator("#folder")).to_have_value("")
 
 
@@ -223,7 +223,7 @@ TEXTS = [
 ]
 
 
-def test_files_are_cut_between_rows_wherever_the_bounds_fall(visit: Visit) -> None:
+def test_files_are_cut_between_rows_for_any_bounds(visit: Visit) -> None:
     visit.enter()
     for text in TEXTS:
         for size, rows in [(1, 1), (2, 100), (5, 2), (8, 100), (16, 100), (64, 1)]:

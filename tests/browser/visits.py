@@ -1,4 +1,4 @@
-"""A person at the page: what they do, and what they read there."""
+"""A visitor of the page: actions, and what the page shows."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Route, e
 
 
 class Place(Protocol):
-    """Where a gateway is: a service, or a gateway alone."""
+    """The address of a service, or of a gateway without a pipeline."""
 
     @property
     def url(self) -> str: ...
@@ -22,8 +22,8 @@ ANSWER_MS = 90_000
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """A gateway without a pipeline and without tokens, for runs that are put on the shelf."""
+class BareGateway:
+    """A gateway without a pipeline and without tokens, for prepared runs."""
 
     home: Path
     url: str
@@ -33,31 +33,31 @@ class Visit:
     def __init__(self, page: Page, service: Place, token: str = ANNA) -> None:
         self.page, self.service, self.token = page, service, token
         self.requests: list[Request] = []
-        self.complaints: list[str] = []
-        self.expects_silence = False  # of the gateway, which the browser complains of by itself
-        self.expects_complaints = False  # of the browser, about something that a test made wrong
+        self.console_messages: list[str] = []
+        self.expects_failed_requests = False  # of the gateway; the browser logs them by itself
+        self.expects_console_messages = False  # that the test provokes
         page.on("request", self._see)
         page.on("console", self._listen)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("pageerror", lambda error: self.console_messages.append(str(error)))
 
     def open(self, place: str = "") -> None:
         self.page.goto(f"{self.service.url}/{place}")
 
     def enter(self, place: str = "") -> None:
-        """With the token, as the person would type it."""
+        """Enter the token, as a person would type it."""
         self.open(place)
         self.sign_in(self.token)
         expect(self.page.locator("#signing-in")).to_be_hidden()
 
     def sign_in(self, token: str) -> None:
         self.page.get_by_label("Token", exact=True).fill(token)
-        self.page.get_by_role("button", name="Come in").click()
+        self.page.get_by_role("button", name="Sign in").click()
 
     def choose(self, folder: Path) -> None:
         self.page.locator("#folder").set_input_files(str(folder))
 
     def drop(self, *things: Path) -> None:
-        """Files and folders from the desktop, let go over the place for them."""
+        """Drop files and folders on the drop zone."""
         place = self.page.locator(".drop").bounding_box()
         assert place is not None
         devices = self.page.context.new_cdp_session(self.page)
@@ -67,7 +67,7 @@ class Visit:
             devices.send("Input.dispatchDragEvent", {"type": kind, "data": carried, **where})
 
     def start(self, label: str) -> str:
-        """Gives the run."""
+        """Start the upload and return its run."""
         self.page.get_by_label("Label").fill(label)
         self.page.get_by_role("button", name="Start", exact=True).click()
         return self.run_shown()
@@ -80,7 +80,7 @@ class Visit:
         expect(self.page.locator(".title .badge")).to_have_text(state, timeout=ANSWER_MS)
 
     def hold(self, *calls: str) -> list[Route]:
-        """Calls like these wait, in the order in which they came, until somebody lets them go on."""
+        """Hold matching requests, in order, until the test continues them."""
         held: list[Route] = []
 
         def keep(route: Route) -> None:
@@ -94,20 +94,20 @@ class Visit:
         return self.page.get_by_role("table", name=caption, exact=True)
 
     def rows(self, caption: str) -> list[list[str]]:
-        """The cells of a table's body, without the blanks that align figures."""
+        """Return the cells of a table's body, without the padding of figures."""
         texts: list[list[str]] = self.table(caption).evaluate(
             "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))"
         )
         return [[cell.strip().rstrip("\u2007") for cell in row] for row in texts]
 
     def saved(self, take: Callable[[], Any]) -> bytes:
-        """The file that a click makes the browser save."""
+        """Return the file that a click makes the browser save."""
         with self.page.expect_download() as download:
             take()
         return Path(download.value.path()).read_bytes()
 
     def require_quiet(self) -> None:
-        assert self.expects_complaints or not self.complaints, self.complaints
+        assert self.expects_console_messages or not self.console_messages, self.console_messages
         addresses = [request.url for request in self.requests]
         assert [url for url in addresses if not url.startswith((self.service.url, "blob:", "data:"))] == []
         assert [url for url in addresses if self.token in url] == []
@@ -117,5 +117,5 @@ class Visit:
 
     def _listen(self, message: ConsoleMessage) -> None:
         is_of_network = message.text.startswith("Failed to load resource")
-        if message.type == "error" and not (self.expects_silence and is_of_network):
-            self.complaints.append(message.text)
+        if message.type == "error" and not (self.expects_failed_requests and is_of_network):
+            self.console_messages.append(message.text)

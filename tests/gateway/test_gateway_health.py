@@ -239,7 +239,7 @@ def test_a_gateway_is_not_ready_while_its_embedded_pipeline_fails(serve) -> None
     response = served.client.http.get("/readyz")
     assert (response.status_code, response.json()["error"]) == (503, "unavailable")
     assert "Spark's process died" in response.text
-    health.got_on()
+    health.record_progress()
     assert served.client.http.get("/readyz").status_code == 200
 
 

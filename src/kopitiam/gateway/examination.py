@@ -29,7 +29,7 @@ from kopitiam.intake.normal_form import NormalForm
 from kopitiam.landing.chunks import encode
 from kopitiam.landing.rejected import RejectedWriter
 from kopitiam.questions.layout import LAYOUT
-from kopitiam.system.worker_processes import Deadly, WorkerProcesses
+from kopitiam.system.worker_processes import WorkerProcesses, WorkersDied
 
 _BATCH_ROWS = 65_536
 _MOST_UNFOLDING = 8  # a chunk in memory is at most this many times the largest body
@@ -201,7 +201,7 @@ class Examiners:
         """Examine a body; waits while all examiners are busy."""
         try:
             return Finding(**self._workers.ask(asdict(order)))
-        except Deadly:
+        except WorkersDied:
             return _DEADLY
 
     def close(self) -> None:

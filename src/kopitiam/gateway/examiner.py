@@ -5,7 +5,7 @@ standard output. The environment is set before Arrow is loaded, so this cannot b
 import os
 import resource
 
-from kopitiam.system.worker_processes import Message, serve_orders
+from kopitiam.system.worker_processes import Message, serve_requests
 
 MEMORY_BYTES = 512 << 20
 SECONDS = 30  # per body
@@ -16,7 +16,7 @@ from kopitiam.gateway.examination import Order, examine  # noqa: E402
 
 
 def main() -> None:
-    serve_orders(handle, seconds=SECONDS, limit=resource.RLIMIT_AS, memory_bytes=MEMORY_BYTES)
+    serve_requests(handle, seconds=SECONDS, limit=resource.RLIMIT_AS, memory_bytes=MEMORY_BYTES)
 
 
 def handle(order: Message) -> Message:

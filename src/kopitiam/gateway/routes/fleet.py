@@ -71,7 +71,7 @@ def about(gateway: GatewayDep) -> About:
     return About(
         version=version("kopitiam"),
         needs_token=limits.needs_token,
-        questions=settings.questions.ask().to_dict(),
+        questions=settings.questions.parameters().to_dict(),
         tables={name: [column.name for column in table.columns] for name, table in tables.items()},
         max_chunk_bytes=limits.max_chunk_bytes,
         max_chunk_rows=limits.max_chunk_rows,

@@ -42,14 +42,14 @@ def check(gateway: GatewayDep, caller: CallerDep, request: CheckQuestions) -> Ch
     the first flaw with its line."""
     del caller
     settings = gateway.settings.questions
-    judge = _check(settings.ask(), settings)
+    judge = _check(settings.parameters(), settings)
     try:
         own = (
             read_toml(request.toml, _TOML, check=judge)
             if request.toml
             else read_json(request.definitions, judge)
         )
-        QuestionSet.select(settings.ask(), own)
+        QuestionSet.select(settings.parameters(), own)
     except QuestionError as error:
         return CheckedQuestions(questions=[], flaws=[Flaw(line=error.line, message=str(error))])
     return CheckedQuestions(questions=[_view(question) for question in own], flaws=[])
@@ -58,7 +58,7 @@ def check(gateway: GatewayDep, caller: CallerDep, request: CheckQuestions) -> Ch
 def requested_questions(request: AskedQuestions, defaults: QuestionsSection) -> QuestionSet:
     """Return the questions of a new run. Raises QuestionError or ConfigError if they are invalid."""
     parameters_given = request.model_dump(exclude_none=True, exclude={"ask", "definitions"})
-    parameters = Parameters.from_dict(defaults.ask().to_dict() | parameters_given)
+    parameters = Parameters.from_dict(defaults.parameters().to_dict() | parameters_given)
     own = read_json(request.definitions, _check(parameters, defaults))
     questions = QuestionSet.select(parameters, own, request.ask)
     questions.require_answerable(defaults.max_groups)

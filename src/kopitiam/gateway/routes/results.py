@@ -38,7 +38,13 @@ from kopitiam.gateway.run_answers import (
 )
 from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.answer_files import SUMMARY_FILE, read_rejected, read_summary, with_current_coverage
+from kopitiam.results.answer_files import (
+    SUMMARY_FILE,
+    WORKBOOK_FILE,
+    read_rejected,
+    read_summary,
+    with_current_coverage,
+)
 from kopitiam.results.charts.rendering import MEDIA_TYPE as SVG
 from kopitiam.results.charts.rendering import STYLE, ImageForm, standalone_svg
 from kopitiam.results.report import EXAMPLES, content_policy, report
@@ -46,7 +52,6 @@ from kopitiam.results.summary import RunSummary
 from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
-WORKBOOK_FILE = "results.xlsx"
 _REFUSALS = refusals(409, 410)
 _PIECE_BYTES = 1 << 20
 _PAGE_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}

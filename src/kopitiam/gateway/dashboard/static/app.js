@@ -38,7 +38,7 @@ async function show(about) {
   }
 }
 
-/** Until the gateway is back: then the page is shown again. */
+/** Shows the error until the gateway is back, then the page again. */
 function showTrouble(error, about, signal) {
   showNothing("This did not work", error.message);
   const again = () => (error instanceof NotLoaded ? location.reload() : show(about));
@@ -48,13 +48,13 @@ function showTrouble(error, about, signal) {
 
 class NotLoaded extends Error {}
 
-/** A module that did not come once does not come again, however often it is asked for: the browser remembers. */
+/** Loads a module. The browser caches a failed import, so only a reload can repeat it. */
 async function loaded(load) {
   try {
     return await load();
   } catch (error) {
     isIncomplete ||= !(await isReady());
-    throw isIncomplete ? new NotLoaded("A part of this page did not come.") : error;
+    throw isIncomplete ? new NotLoaded("A part of this page could not be loaded.") : error;
   }
 }
 
@@ -74,7 +74,7 @@ function markPlace() {
 
 markPlace();
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address is the page's
+  event.preventDefault(); // the address belongs to the page
   main.focus();
 });
 let about = null; // known once the visitor is signed in
@@ -85,4 +85,4 @@ addEventListener("hashchange", () => {
 about = await enter();
 keepLeases(about.lease_seconds);
 void show(about);
-await Promise.allSettled(PAGES.map(([, load]) => loaded(load))); // to be there when the gateway is not
+await Promise.allSettled(PAGES.map(([, load]) => loaded(load))); // preloaded, for when the gateway is away

@@ -1,4 +1,4 @@
-// Elements made and kept up to date. Text is always text here, never markup.
+// Creates and updates elements. Text is always inserted as text, never as markup.
 
 /** `h("p", {class: "soft", onclick: f}, "text", h("b", {}, "more"))`; a null child or attribute is left out. */
 export function h(tag, attributes = {}, ...children) {
@@ -24,7 +24,7 @@ export function fill(place, ...children) {
   return place;
 }
 
-/** Changes the text only where it differs, so that a screen reader is not told the same again. */
+/** Changes the text only if it differs, so that a screen reader does not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -44,14 +44,14 @@ export function keyed(parent, items, keyOf, make, update) {
   parent.keyedChildren = next;
 }
 
-/** Told to people who do not see the page change; emptied first, or the same would not be read out again. */
+/** Announces a text to screen readers; emptied first, or the same text would not be read again. */
 export function announce(text) {
   const news = document.getElementById("news");
   news.textContent = "";
   setTimeout(() => (news.textContent = text), 100);
 }
 
-/** Calls `work` again and again until the signal says stop, so much time after it is done. */
+/** Calls `work` again after a pause, until the signal aborts. */
 export async function repeat(seconds, signal, work) {
   while (!signal.aborted) {
     if (!document.hidden) await work();

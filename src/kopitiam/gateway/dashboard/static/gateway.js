@@ -1,35 +1,35 @@
-// Calls to the gateway, from the page or from the worker: retried by whoever calls, told apart by kind here.
+// Calls to the gateway, from the page or from the worker. Errors are classified here; callers retry.
 
 const API = "/api/v1";
 const ANSWER_SECONDS = 30;
-const SIGN_OF_LIFE_SECONDS = 40; // a stream of events says every 15 that it is there
+const SIGN_OF_LIFE_SECONDS = 40; // a stream of events has a keep-alive every 15 seconds
 
-/** The gateway said no; `word` is for programs, the message for people. */
+/** The gateway refused; `word` is the error code, the message is for people. */
 export class Refused extends Error {
   constructor(status, body, retryAfter) {
     super(body.message ?? `the gateway answers ${status}`);
     Object.assign(this, { status, word: body.error ?? "refused", body, retryAfter });
   }
 
-  /** Trouble that may be over soon. */
+  /** Whether a retry may succeed. */
   get passes() {
     return [408, 429, 502, 503, 504].includes(this.status);
   }
 
-  /** As good as no answer: it goes, or something it needs is away. Answers that are not made yet are no trouble. */
+  /** Whether the gateway is closing or something it needs is away. Answers that are not ready do not count. */
   get isSilence() {
     return [502, 503, 504].includes(this.status) && this.word !== "not_ready";
   }
 }
 
-/** Nobody answers: killed, frozen, or the network is away. */
+/** No response: the gateway is killed or frozen, or the network is away. */
 export class Unreachable extends Error {
   passes = true;
   retryAfter = 0;
 }
 
 export class Gateway {
-  /** `token()` gives what to show at the door, or null. */
+  /** `token()` returns the bearer token, or null. */
   constructor(token, { onAnswer = () => {}, onSilence = () => {} } = {}) {
     Object.assign(this, { token, onAnswer, onSilence });
   }
@@ -44,7 +44,7 @@ export class Gateway {
     return this.json("GET", path, { signal, seconds });
   }
 
-  /** What `read` makes of the answer, within so many seconds: one that is cut before is no answer. */
+  /** Returns what `read` makes of the response; one that is not complete in time counts as none. */
   async call(method, path, read, { headers = {}, content, signal, seconds = ANSWER_SECONDS } = {}) {
     const token = this.token();
     const sent = token ? { ...headers, Authorization: `Bearer ${token}` } : headers;
@@ -93,13 +93,13 @@ export class Gateway {
   async #read(reader, signal) {
     let timer;
     const tooLate = new Promise((_, reject) => {
-      timer = setTimeout(() => reject(new Error("no sign of life")), SIGN_OF_LIFE_SECONDS * 1000);
+      timer = setTimeout(() => reject(new Error("no data from the gateway")), SIGN_OF_LIFE_SECONDS * 1000);
     });
     try {
       return await Promise.race([reader.read(), tooLate]);
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw this.#silence("the gateway has gone away");
+      throw this.#silence("the connection to the gateway was lost");
     } finally {
       clearTimeout(timer);
     }

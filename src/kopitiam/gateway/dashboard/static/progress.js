@@ -1,4 +1,4 @@
-// How far a run is, in one figure and in words, and how fast it gets on.
+// The progress of a run, as a share and in words, and its speed.
 import { count, duration } from "./format.js";
 
 export const OVER = ["done", "failed", "ended"];
@@ -29,7 +29,7 @@ export function figures(status) {
   };
 }
 
-/** From 0 to 1; null while nobody but the client knows how much is to come. */
+/** Returns 0 to 1; null while only the client knows how much is to come. */
 export function share(status) {
   const { expected, processed } = figures(status);
   if (status.state === "done") return 1;
@@ -37,7 +37,7 @@ export function share(status) {
   return expected ? Math.min(processed / expected, 1) : 1;
 }
 
-/** Rows a second over the last few looks at a run, and since it began where there was but one. */
+/** Rows per second over the last few polls, or since the start after a single poll. */
 export class Pace {
   #seen = [];
 
@@ -61,7 +61,7 @@ export class Pace {
   }
 }
 
-/** Seconds until all that is expected has been processed; null if nobody can tell. */
+/** Returns the seconds until all expected rows are processed; null if unknown. */
 export function timeLeft(status, rate) {
   const { durable, isSealed, rowsDone } = figures(status);
   if (isOver(status) || !isSealed || rate <= 0) return null;
@@ -72,7 +72,7 @@ export function words(status) {
   const { durable, expected, processed, sealed, tables } = figures(status);
   switch (status.state) {
     case "open":
-      return `${count(durable)} rows have come, ${sealed} of ${tables} tables complete`;
+      return `${count(durable)} rows received, ${sealed} of ${tables} tables complete`;
     case "sealed":
       return `${count(processed)} of ${count(expected)} chunks processed, ${count(durable)} rows in all`;
     case "final":
@@ -82,6 +82,6 @@ export function words(status) {
     case "failed":
       return status.error ?? "failed";
     default:
-      return status.error === "cancelled" ? "ended by hand" : (status.error ?? "ended");
+      return status.error === "cancelled" ? "cancelled" : (status.error ?? "ended");
   }
 }

@@ -1,4 +1,4 @@
-// Questions that can be asked: those of the catalog, which the gateway tells, and own ones, which this browser keeps.
+// Questions that can be asked: the gateway's catalog, and own ones, which this browser stores.
 import { gateway, patiently } from "./session.js";
 
 const TEXT_KEY = "kopitiam.questions"; // TOML
@@ -9,20 +9,20 @@ export const keepOwnText = (text) => localStorage.setItem(TEXT_KEY, text);
 
 export const catalog = (signal) => patiently(() => gateway.get("/questions", signal), signal);
 
-/** {questions, flaws} of own questions as text; nothing is asked of the gateway for none. */
+/** Returns {questions, flaws} of own questions as text; does not call the gateway if there are none. */
 export function check(text, signal) {
   if (!text.trim()) return { questions: [], flaws: [] };
   const body = { toml: text };
   return patiently(() => gateway.json("POST", "/questions/check", { body, signal }), signal);
 }
 
-/** Everything that can be asked: [question], and the flaws that keep own ones out. */
+/** Returns all questions that can be asked, and the flaws of own ones. */
 export async function offered(signal) {
   const [{ questions }, own] = await Promise.all([catalog(signal), check(ownText(), signal)]);
   return { questions: [...questions, ...own.questions], flaws: own.flaws };
 }
 
-/** The names to be asked: as chosen before, as far as they are offered, or those of the catalog. */
+/** Returns the selected names: as selected before if they still exist, or those of the catalog. */
 export function chosen(questions) {
   const before = new Set(JSON.parse(localStorage.getItem(CHOICE_KEY) ?? "[]"));
   const kept = questions.filter(({ name }) => before.has(name));
@@ -41,7 +41,7 @@ export function neededBy(questions) {
   return needed;
 }
 
-/** What `POST /runs` is told: nothing if it is the catalog and no more. */
+/** Returns the questions for `POST /runs`: nothing if only the catalog is selected. */
 export function askedOf(questions, names) {
   const asked = questions.filter(({ name }) => names.has(name));
   const isCatalog = questions.every(({ name, builtin }) => builtin === names.has(name));

@@ -1,4 +1,4 @@
-// Who is asking, whether anybody answers, and what time it is there. The token never leaves this tab.
+// The token, whether the gateway answers, and its clock. The token never leaves this tab.
 import { announce, pause } from "./dom.js";
 import { Gateway, Refused } from "./gateway.js";
 
@@ -23,11 +23,11 @@ export const gateway = new Gateway(token, {
   },
 });
 
-/** Says that nobody answers, and takes it back by itself; pages hear `back` and show what is new. */
+/** Shows that the gateway does not answer until it does; then pages get the event `back` and refresh. */
 async function waitForAnswer() {
   isSilent = true;
   const trouble = document.getElementById("trouble");
-  trouble.textContent = "The gateway does not answer. Nothing that it acknowledged is lost; trying again…";
+  trouble.textContent = "The gateway does not answer. Acknowledged chunks are safe; trying again…";
   trouble.hidden = false;
   document.body.classList.add("silent");
   for (let seconds = FIRST_PAUSE; ; seconds = Math.min(seconds * 1.5, LONGEST_PAUSE)) {
@@ -47,7 +47,7 @@ export async function isReady() {
   return response?.ok ?? false;
 }
 
-/** What the gateway tells about itself; asks for a token first if it wants one and there is none. */
+/** Returns `GET /about`; asks for a token first if the gateway needs one and there is none. */
 export async function enter() {
   const about = await patiently(() => gateway.get("/about"));
   if (about.needs_token && !token()) await signIn("");
@@ -55,7 +55,7 @@ export async function enter() {
   return about;
 }
 
-/** Runs a call until somebody answers. */
+/** Repeats a call until the gateway answers. */
 export async function patiently(work, signal) {
   for (;;) {
     try {
@@ -76,12 +76,12 @@ export async function welcome(work, signal) {
       return await work();
     } catch (error) {
       if (signal?.aborted || !(error instanceof Refused && error.status === 401)) throw error;
-      if (token() === used) await signIn("That token is not known here. Perhaps a character is missing?");
+      if (token() === used) await signIn("This token is not known. Is a character missing?");
     }
   }
 }
 
-/** Several calls may find out at once that a token is wanted: they share one dialog. */
+/** Several calls may need a token at once: they share one dialog. */
 function signIn(flaw) {
   signingIn ??= askForToken(flaw).finally(() => (signingIn = null));
   return signingIn;
@@ -100,8 +100,8 @@ function askForToken(flaw) {
       const given = input.value.trim();
       input.value = "";
       if (!/^[\x21-\x7e]+$/.test(given)) {
-        dialog.showModal(); // nothing at all is given by Escape
-        if (given) told.textContent = "That is no token: there is a blank in it, or a letter that no token has.";
+        dialog.showModal(); // Escape must not close it
+        if (given) told.textContent = "This is not a token: it has a blank or an invalid character.";
         return;
       }
       dialog.removeEventListener("close", close);

@@ -1,4 +1,4 @@
-// Before the first paint, so that nobody who wants the dark is dazzled: no module, nothing imported.
+// Sets the theme before the first paint, so that a dark page does not flash: no module, no imports.
 {
   const KEY = "kopitiam.theme";
   const NEXT = { auto: "light", light: "dark", dark: "auto" };

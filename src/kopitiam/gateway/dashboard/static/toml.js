@@ -1,4 +1,4 @@
-// Definitions as the text of a TOML file, so that one can be the pattern of another.
+// Writes a definition as TOML, so that it can be a template for another one.
 
 const KEYS = ["name", "title", "from", "where", "by", "measure", "rank", "columns", "order", "chart", "stages"];
 

@@ -1,4 +1,4 @@
-// The nodes: who is alive, who leads, who could not be revived.
+// The nodes: states, the leader, and failed revivals.
 import { announce, fill, h, keyed, repeat, say } from "../dom.js";
 import { duration, plural } from "../format.js";
 import { badge } from "../parts/marks.js";
@@ -8,7 +8,7 @@ import { gateway, now, patiently } from "../session.js";
 const LOOK_SECONDS = 2;
 const KINDS = { gateway: "Gateways", pipeline: "Pipelines", monitor: "Monitors", service: "Services" };
 const TASKS = {
-  gateway: "take chunks in and hand answers out",
+  gateway: "receive chunks and serve answers",
   pipeline: "Spark: filters, aggregators, maximizers, joiners",
   monitor: "liveness, election, barrier, revival",
   service: "run privately beside the nodes",
@@ -16,7 +16,7 @@ const TASKS = {
 
 export async function show(main, { signal }) {
   title(main, "Fleet");
-  const summary = h("p", { class: "soft lead" }, "Looking…");
+  const summary = h("p", { class: "soft lead" }, "Loading…");
   const alarms = h("div", { role: "alert" });
   const groups = h("div", { class: "fleet" });
   main.append(summary, alarms, groups);

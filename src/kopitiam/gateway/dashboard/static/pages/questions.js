@@ -1,4 +1,4 @@
-// Questions: the catalog, and own ones, written here with the checker's word beside them, and kept in this browser.
+// Questions: the catalog, and own ones, checked while they are written, and stored in this browser.
 import { fill, h, pause } from "../dom.js";
 import { plural } from "../format.js";
 import { nameOf } from "../parts/cells.js";
@@ -52,7 +52,7 @@ export async function show(main, { signal }) {
     ),
     h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => add(PATTERN) }, "Insert an example")),
   );
-  const list = h("div", { class: "catalog" }, h("p", { class: "soft" }, "Looking…"));
+  const list = h("div", { class: "catalog" }, h("p", { class: "soft" }, "Loading…"));
   main.append(editor, h("section", { "aria-labelledby": "catalog" }, h("h2", { id: "catalog" }, "The catalog"), list));
   let judging = 0;
 
@@ -95,7 +95,7 @@ export async function show(main, { signal }) {
   );
 }
 
-/** A built-in question that becomes the pattern of an own one needs a name and stages of its own. */
+/** A built-in question that becomes a template needs its own name and stages. */
 const renamed = ({ name }) => ({ name: `my_${name}`, stages: undefined });
 
 function wordOf({ questions, flaws }, goTo) {
@@ -129,14 +129,14 @@ function entry(question, use) {
       "header",
       {},
       h("h3", { id: `catalog-${question.name}` }, question.title),
-      h("button", { type: "button", class: "small", onclick: use }, "Use as a pattern"),
+      h("button", { type: "button", class: "small", onclick: use }, "Use as a template"),
     ),
     explained(question),
     h("details", {}, h("summary", {}, "Definition"), h("pre", {}, h("code", {}, tomlOf(question.definition)))),
   );
 }
 
-/** What the question reads, keeps, merges and shows, in the words of the gateway. */
+/** The gateway's explanation: what the question reads, keeps, merges and shows. */
 function explained({ explains }) {
   return h(
     "ul",

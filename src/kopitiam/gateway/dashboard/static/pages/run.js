@@ -1,4 +1,4 @@
-// One run, live: the path of its data, its tables, what was asked, what was set aside, its answers.
+// One run, live: the path of its data, its tables, questions, rejected rows and answers.
 import { announce, h, pause } from "../dom.js";
 import { answersOf } from "../parts/answers.js";
 import { confirmed } from "../parts/dialogs.js";
@@ -11,12 +11,12 @@ import { STATES, figures, isOver, words } from "../progress.js";
 import { gateway, patiently } from "../session.js";
 import { uploadOf } from "../upload/uploads.js";
 
-const LEAST_BETWEEN = 4; // seconds between two looks at provisional answers
-const PATIENCE_FACTOR = 4; // and this many times as long as the last look took: Spark has other work
+const LEAST_BETWEEN = 4; // seconds between two requests for provisional answers
+const PATIENCE_FACTOR = 4; // and this many times as long as the last one took: Spark has other work
 
 export async function show(main, { id, signal }) {
   const name = title(main, "Run");
-  const looking = h("p", { class: "soft" }, "Looking…");
+  const looking = h("p", { class: "soft" }, "Loading…");
   main.append(looking);
   let status = await patiently(() => gateway.get(`/runs/${id}`, signal), signal);
   const head = heading(name, status, cancel);
@@ -24,13 +24,13 @@ export async function show(main, { id, signal }) {
   const tables = tablesOf();
   const aside = rejectedOf(id, signal);
   const answers = answersOf(id, signal);
-  const asked = card("What is asked", questionsOf(status.questions, signal));
+  const asked = card("Questions of this run", questionsOf(status.questions, signal));
   const side = h("div", { class: "halves" }, card("Tables", tables.element), asked);
   const way = card("The path of the data", path.element);
   looking.replaceWith(head.element, way, side, aside.element, answers.element);
 
   async function cancel() {
-    const text = "What was sent is removed, and there will be no answers. Other runs never notice.";
+    const text = "What was sent is removed, and there will be no answers. Other runs are not affected.";
     if (!(await confirmed("End this run?", text, "End it"))) return;
     head.complain("");
     try {
@@ -63,9 +63,9 @@ export async function show(main, { id, signal }) {
   await follow(id, () => status, draw, signal);
 }
 
-/** Until it is over: by events, and again after every break. */
+/** Follows the run by events until it is over; reconnects after every break. */
 async function follow(id, current, draw, signal) {
-  const ticking = setInterval(() => draw(current()), 1000); // times go on while nothing else does
+  const ticking = setInterval(() => draw(current()), 1000); // durations change without events
   signal.addEventListener("abort", () => clearInterval(ticking));
   while (!signal.aborted && !isOver(current())) {
     try {
@@ -81,13 +81,13 @@ async function follow(id, current, draw, signal) {
   clearInterval(ticking);
 }
 
-/** Provisional ones now and then while it runs, the real ones as soon as they are there. */
+/** Shows provisional answers now and then while the run goes on, and the final ones at once. */
 async function showAnswers(answers, current, signal) {
   if (!isOver(current())) answers.wait("The first answers come when the first rows are processed.");
   while (!signal.aborted && !isOver(current())) {
     const begun = Date.now();
     const isWorthIt = figures(current()).processed > 0 && !document.hidden;
-    if (isWorthIt) await answers.show(true).catch(() => {}); // the next look may do better
+    if (isWorthIt) await answers.show(true).catch(() => {}); // the next request may succeed
     const seconds = Math.max(LEAST_BETWEEN, (PATIENCE_FACTOR * (Date.now() - begun)) / 1000);
     for (const until = Date.now() + seconds * 1000; Date.now() < until && !isOver(current());)
       await pause(0.25, signal);

@@ -1,4 +1,4 @@
-// All runs, newest first, a page at a time: what they are, how far they are, how fast they get on.
+// All runs, newest first, a page at a time, with state, progress and speed.
 import { fill, h, keyed, repeat, say } from "../dom.js";
 import { count, duration, moment, percent, plural, short } from "../format.js";
 import { Pace, STATES, figures, isOver, share, timeLeft, words } from "../progress.js";
@@ -35,7 +35,7 @@ export async function show(main, { signal }) {
   const leaf = h("nav", { class: "leaf", "aria-label": "Pages of runs" }, place, newer, older);
   main.append(filters(view, restart), h("div", { class: "card wide" }, table, empty), leaf);
   table.hidden = true;
-  fill(empty, h("p", {}, "Looking…"));
+  fill(empty, h("p", {}, "Loading…"));
   let looking = 0;
 
   async function look() {
@@ -190,9 +190,9 @@ function update(element, status, pace) {
 }
 
 function nothing(view) {
-  if (view.search || view.filter !== "All") return [h("p", {}, "No run is like that.")];
+  if (view.search || view.filter !== "All") return [h("p", {}, "No run matches.")];
   return [
-    h("h2", {}, "Nothing brewing yet"),
+    h("h2", {}, "No runs yet"),
     h("p", {}, "Drop a folder of CSV exports, and questions about its sales are answered, exactly."),
     h("p", {}, h("a", { class: "button main", href: "#/upload" }, "Start with a folder")),
     h(

@@ -1,5 +1,5 @@
-// A new upload: choose what to ask, drop a folder, see what was recognized, send. Or drop it again, and go on where
-// it stopped. Which tables are needed follows from what is asked.
+// A new upload: select questions, drop a folder, see what was recognized, send. Or drop it again, and continue where
+// it stopped. The questions determine the needed tables.
 import { announce, fill, h } from "../dom.js";
 import { bytes, moment, plural } from "../format.js";
 import { nameOf } from "../parts/cells.js";
@@ -16,14 +16,14 @@ export async function show(main, { about, signal }) {
   const found = h("div", { class: "found" });
   main.append(dropZone(take, Object.keys(about.tables)), before, found);
   const offering = offered(signal);
-  offering.catch(() => {}); // told where it is awaited
+  offering.catch(() => {}); // handled where it is awaited
   let taken = 0;
 
-  /** Of two folders that are let go one after the other, the last one counts. */
+  /** Of two folders that are dropped one after the other, the last one counts. */
   async function take(files) {
     const mine = ++taken;
     const isOutdated = () => signal.aborted || mine !== taken;
-    fill(found, h("p", { class: "soft" }, "Looking at the files…"));
+    fill(found, h("p", { class: "soft" }, "Reading the files…"));
     try {
       const [offer, waiting] = await Promise.all([offering, interrupted()]);
       const names = [...Object.keys(neededBy(offer.questions)), ...waiting.flatMap(tablesSent)];
@@ -64,7 +64,7 @@ export async function show(main, { about, signal }) {
       return !flaws.length;
     }
 
-    /** The run tells which tables it wants, and in which order. */
+    /** The run lists its tables in the order of upload. */
     function send({ run, label, tables: wanted }) {
       const sent = Object.fromEntries(Object.keys(wanted).map((table) => [table, tables[table]]));
       begin(run, label, sent, boundsFor(about));
@@ -79,7 +79,7 @@ export async function show(main, { about, signal }) {
 function dropZone(take, tables) {
   const onpick = ({ target }) => {
     const chosen = [...target.files].map((file) => picked(file));
-    target.value = ""; // or the same folder, once it is repaired, would be no change
+    target.value = ""; // otherwise choosing the same folder again would be no change
     if (chosen.length) take(chosen);
   };
   const folder = h("input", {
@@ -187,7 +187,7 @@ function askCard({ about, questions, names, ownFlaws, isSecond, look, send }) {
     { onsubmit: (event) => (event.preventDefault(), open()) },
     field("label", "Label", "", {
       maxlength: 200,
-      placeholder: "For you to find it again, such as Penang, January",
+      placeholder: "A name to find it by, such as Penang, January",
     }),
     questionsField(questions, names, ownFlaws, look),
     h(
@@ -200,7 +200,7 @@ function askCard({ about, questions, names, ownFlaws, isSecond, look, send }) {
         field("first-year", "From year", years[0], { type: "number", min: 1, max: 9998 }),
         field("last-year", "To year", years[1], { type: "number", min: 1, max: 9998 }),
         field("opening", "Opens", hours[0], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
-        field("closing", "Closes (still in)", hours[1], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
+        field("closing", "Closes (inclusive)", hours[1], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
         field("least", "Least amount (RM)", min_amount, { inputmode: "decimal" }),
         field("top", "Places of a rank", top, { type: "number", min: 1, max: 100000 }),
       ),
@@ -208,7 +208,7 @@ function askCard({ about, questions, names, ownFlaws, isSecond, look, send }) {
     flaw,
     h("p", { class: "buttons" }, start),
   );
-  let key = freshKey(); // an opening whose answer is lost opens no second run, unless something was changed
+  let key = freshKey(); // a repeated request opens no second run, unless something was changed
   form.addEventListener("change", () => (key = freshKey()));
   const value = (id) => form.querySelector(`#${id}`).value.trim();
 
@@ -232,7 +232,7 @@ function askCard({ about, questions, names, ownFlaws, isSecond, look, send }) {
   }
 
   return {
-    element: card(isSecond ? "Or start anew" : "Start", form),
+    element: card(isSecond ? "Or start a new run" : "Start", form),
     allow: (isSound) => (start.hidden = !isSound),
   };
 }
@@ -271,7 +271,7 @@ function resumeCard(upload, tables) {
     location.hash = `#/runs/${run}`;
   };
   return card(
-    "These files were being sent before",
+    "An upload of these files was interrupted",
     h(
       "p",
       {},

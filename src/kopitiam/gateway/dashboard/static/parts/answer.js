@@ -1,4 +1,4 @@
-// One answer, of whatever question: what was asked, its chart, its rows, its files. All of it comes from the index.
+// One answer of any question: title, chart, rows, files. All of it comes from the index.
 import { fill, h } from "../dom.js";
 import { gateway, patiently } from "../session.js";
 import { aligned, cellOf, cellText, isFigure } from "./cells.js";

@@ -5,7 +5,7 @@ import { gateway, patiently } from "../session.js";
 import { answerOf } from "./answer.js";
 import { download } from "./downloads.js";
 
-const PROVISIONAL_SECONDS = 60; // a pipeline is asked for them, and may have other work
+const PROVISIONAL_SECONDS = 60; // a pipeline makes them, and may have other work
 
 export function answersOf(run, signal) {
   const notice = h("div", { class: "notice", role: "status" });
@@ -68,7 +68,7 @@ function tellCoverage(notice, { provisional, summary }) {
   const { processed, durable, expected } = summary.coverage;
   const whole = expected ?? durable;
   const share = whole ? percent(processed / whole) : "0 %";
-  const of = expected === null ? `${count(durable)} rows that have come so far` : `${count(expected)} rows`;
+  const of = expected === null ? `${count(durable)} rows received so far` : `${count(expected)} rows`;
   const text =
     notice.querySelector("p.coverage") ??
     fill(notice, h("p", { class: "coverage" }, h("b", {}, "Provisional. "), h("span", {}))).firstChild;

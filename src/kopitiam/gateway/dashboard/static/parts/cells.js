@@ -1,5 +1,5 @@
-// Values of an answer as people read them, by the kind and role of their column. Names are kept apart from what
-// stands beside them, whatever their script, and shortened with the whole on hover.
+// Values of an answer as people read them, by the kind and role of their column. Names are isolated from what
+// stands beside them, in any script, and shortened, with the whole name on hover.
 import { h } from "../dom.js";
 import { FIGURE_SPACE, grouped, money } from "../format.js";
 

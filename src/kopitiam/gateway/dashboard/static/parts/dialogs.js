@@ -1,4 +1,4 @@
-// A question that must be answered before something is lost.
+// A confirmation before something is removed.
 
 /** True if the person says yes. */
 export function confirmed(heading, text, yes) {

@@ -1,4 +1,4 @@
-// Files taken away. With a token they are fetched here, so that it stays out of addresses and of the history.
+// Downloads. With a token they are fetched here, so that it stays out of addresses and of the history.
 import { h, say } from "../dom.js";
 import { gateway, token, welcome } from "../session.js";
 
@@ -23,7 +23,7 @@ async function take(button, flaw, path, name) {
     h("a", { href: address, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   } catch (error) {
-    say(flaw, `${name} did not come: ${error.message}.`);
+    say(flaw, `${name} could not be downloaded: ${error.message}.`);
   } finally {
     button.disabled = false;
   }

@@ -1,4 +1,4 @@
-// How a run stands: its state, its progress, how fast it gets on, and what is wrong with it.
+// The head of a run: state, progress, speed and errors.
 import { fill, h, say } from "../dom.js";
 import { bytes, count, duration, moment, percent, short } from "../format.js";
 import { Pace, STATES, figures, isOver, share, timeLeft, words } from "../progress.js";
@@ -85,7 +85,7 @@ function troubleOf(status, upload) {
     return [
       "",
       "This run was ended by force.",
-      `${status.error === "cancelled" ? "Somebody cancelled it" : (status.error ?? "No reason was given")}. What was sent has been removed; there are no answers.`,
+      `${status.error === "cancelled" ? "It was cancelled" : (status.error ?? "No reason was given")}. What was sent has been removed; there are no answers.`,
     ];
   if (upload?.state === "failed")
     return [
@@ -94,7 +94,7 @@ function troubleOf(status, upload) {
       `${upload.error}. Repair the files and start a new run, or end this one.`,
     ];
   if (upload?.trouble)
-    return ["", "Waiting for the gateway.", `${upload.trouble}; the upload goes on by itself.`];
+    return ["", "Waiting for the gateway.", `${upload.trouble}; the upload resumes by itself.`];
   return status.state === "open" && !upload && isInterrupted(status.run)
     ? [
         "again",

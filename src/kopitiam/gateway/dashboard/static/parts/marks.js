@@ -5,7 +5,7 @@ export function badge(state, text) {
   return h("span", { class: `badge ${state}` }, text);
 }
 
-/** A bar that is read out as progress; without a share it only says that something moves. */
+/** A progress bar; without a share it is indeterminate. */
 export function bar(label) {
   return h(
     "div",

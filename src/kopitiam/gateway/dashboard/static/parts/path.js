@@ -1,5 +1,5 @@
 // The path of the data, drawn as the stages that it passes, each with what it expects and what it has done. Which
-// stages there are follows from what is asked: the gateway tells them, with the role of each.
+// stages there are depends on the questions: the gateway lists them, with the role of each.
 import { h, keyed, say } from "../dom.js";
 import { bytes, count, percent, plural } from "../format.js";
 import { figures, isOver } from "../progress.js";
@@ -60,7 +60,7 @@ export function dataPath() {
   };
 }
 
-/** What stands below the places that are no stages: the figure, a word for it, and how it stands. */
+/** Returns figure, caption and state of the places that are not stages. */
 function tell(status, upload) {
   const { chunks, durable, isSealed, sealed, tables } = figures(status);
   const isOpen = ["final", "done"].includes(status.state);

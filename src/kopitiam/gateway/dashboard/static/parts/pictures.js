@@ -1,4 +1,4 @@
-// Charts: SVG that the gateway has drawn, taken into the page after a check against closed lists.
+// Charts: SVG drawn by the gateway, inserted into the page after a check against closed lists.
 
 const SVG = "http://www.w3.org/2000/svg";
 const ELEMENTS = new Set(["svg", "g", "path", "line", "text", "title"]);

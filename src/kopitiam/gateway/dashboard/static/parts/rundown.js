@@ -1,4 +1,4 @@
-// What a run is made of: its tables, its questions, the rows that were set aside.
+// The parts of a run: its tables, its questions, its rejected rows.
 import { h, keyed, say } from "../dom.js";
 import { count, money } from "../format.js";
 import { gateway, patiently } from "../session.js";
@@ -25,7 +25,7 @@ export function tablesOf() {
   const table = h(
     "table",
     {},
-    h("caption", { class: "unseen" }, "What has come of each table"),
+    h("caption", { class: "unseen" }, "Rows received by table"),
     h("thead", {}, h("tr", {}, heads)),
     body,
   );
@@ -55,11 +55,11 @@ export function questionsOf({ years, hours, min_amount, top, ask, definitions = 
       const names = ask ?? questions.map(({ name }) => name);
       list.append(...names.map((name) => h("li", {}, nameOf(titles.get(name) ?? name))));
     })
-    .catch(() => {}); // the rest of the page says what is wrong
+    .catch(() => {}); // the rest of the page shows the error
   return element;
 }
 
-/** Nothing disappears: rows that do not parse are shown with their place and reason. */
+/** Shows the rows that do not parse, with file, line and reason. */
 export function rejectedOf(id, signal) {
   const columns = [
     { title: "File", cell: ([table, file]) => h("bdi", {}, file || table) },

@@ -1,4 +1,4 @@
-// A table that is asked for page by page: never more of it in the browser than is seen.
+// A table that is loaded page by page: the browser holds only the visible rows.
 import { fill, h, say } from "../dom.js";
 import { count } from "../format.js";
 
@@ -53,7 +53,7 @@ export function pagedTable({ caption, columns, load, limit = 20, searchLabel = n
     return h("div", { class: "search" }, input);
   }
 
-  /** One page at a time: whether there is another beyond it is known when it is there. */
+  /** Loads one page at a time: only a loaded page shows whether there is another. */
   async function turn(step) {
     if (isTurning) return;
     isTurning = true;

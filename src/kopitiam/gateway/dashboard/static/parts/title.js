@@ -1,4 +1,4 @@
-// The heading that a page begins with; whoever came here by keyboard goes on from it.
+// The heading of a page; it takes the focus, so that keyboard users continue from it.
 import { fill, h } from "../dom.js";
 
 export function title(main, text, ...beside) {
@@ -10,7 +10,7 @@ export function title(main, text, ...beside) {
   return heading;
 }
 
-/** For a page that is there before its name is known. */
+/** For a page that is shown before its name is known. */
 export function rename(heading, text, ...beside) {
   document.title = `${text} · Kopitiam`;
   heading.textContent = text;

@@ -1,5 +1,5 @@
 // A CSV file cut into bodies of whole rows, each below a size and a number of rows. The cuts depend on the bytes
-// and on these two bounds only: whoever cuts again, after a reload, cuts the same. Never a whole file in memory.
+// and on these two bounds only, so they are the same after a reload. Never a whole file in memory.
 
 const [NEWLINE, RETURN, QUOTE, COMMA] = [10, 13, 34, 44];
 const HEADER_BYTES = 1 << 16;

@@ -1,4 +1,4 @@
-// Which file belongs to which table, and whether its header has what is needed: before anything is sent.
+// Finds the table of each file and checks its header, before anything is sent.
 // The rules are those of `kopi submit`: <table>/<table>.csv or <table>/<table>_YYYYMM.csv, folders perhaps numbered.
 import { headerOf, splitHeader } from "./cut.js";
 
@@ -48,7 +48,7 @@ export function recognize(files, names) {
   return { tables, ignored };
 }
 
-/** What keeps these files from being sent: [text]. `needed` names the columns of each table that is needed. */
+/** Returns why these files cannot be sent: [text]. `needed` has the columns of each needed table. */
 export async function flawsIn(tables, needed) {
   const flaws = Object.entries(needed).map(([table, columns]) => flawsOf(table, tables[table] ?? [], columns));
   return (await Promise.all(flaws)).flat();

@@ -1,15 +1,15 @@
-// The uploads of this tab, which go on while other pages are shown, and what is needed to take one up again.
+// The uploads of this tab, which continue while other pages are shown, and what is stored to resume them.
 import { pause } from "../dom.js";
 import { gateway, token } from "../session.js";
 
 const KEY = "kopitiam.uploads";
-const ALIVE_KEY = "kopitiam.sending."; // and the run: when a tab that sends it was last heard of
+const ALIVE_KEY = "kopitiam.sending."; // plus the run: when a tab last sent it
 const ALIVE_SECONDS = 20;
 const MOST_REMEMBERED = 20;
 const PACE_SECONDS = 10;
 const [LONGEST_BEAT, BEATS_PER_LEASE] = [15, 4];
 const LONGEST_ROW_BYTES = 4 << 20; // as for the gateway; a longer row is never held in memory
-const running = new Map(); // run → what is known of its upload
+const running = new Map(); // run → its upload
 let beatSeconds = LONGEST_BEAT;
 
 /** Bounds of a body; kept with the upload, because other bounds would be other cuts. */
@@ -67,7 +67,7 @@ function progress(upload, figures) {
   upload.seen = [...upload.seen.filter((seen) => now - seen.now < PACE_SECONDS), { now, done: figures.done }];
 }
 
-/** Bytes a second, and seconds that are left; null while nobody can tell. */
+/** Returns bytes per second and seconds left; null while unknown. */
 export function pace({ seen, done, total }) {
   const [first, last] = [seen[0], seen.at(-1)];
   if (!first || last.now - first.now < 0.5) return null;
@@ -94,22 +94,22 @@ addEventListener("pagehide", () => {
   for (const { run } of [...running.values()].filter(isSending)) localStorage.removeItem(ALIVE_KEY + run);
 });
 
-// -- what is kept for the next time that the same files are dropped
+// -- stored for the next time that the same files are dropped
 
-/** Tells uploads of one token from those of another; so short that it tells nothing of the token. */
+/** Returns a short digest that separates uploads of different tokens without revealing them. */
 function owner() {
   const letters = [...(token() ?? "")];
   return letters.reduce((sum, letter) => (Math.imul(sum, 31) + letter.codePointAt(0)) & 0xffff, 0);
 }
 
-/** For other tabs: what they remember too is not interrupted. */
+/** Tells other tabs that this upload is not interrupted. */
 function showAlive(run) {
   localStorage.setItem(ALIVE_KEY + run, Date.now());
 }
 
 const isAlive = (run) => Date.now() - Number(localStorage.getItem(ALIVE_KEY + run)) < ALIVE_SECONDS * 1000;
 
-/** Begun here, and no tab is sending it. */
+/** Whether the upload began in this browser and no tab sends it. */
 export const isInterrupted = (run) => remembered().some((upload) => upload.run === run) && !isAlive(run);
 
 /** Files are the same if table, name, size and time are. */
@@ -125,7 +125,7 @@ const remembered = () => kept().filter((upload) => upload.owner === owner());
 const forget = (run) => keep(kept().filter((upload) => upload.run !== run));
 const remember = (upload) => keep([upload, ...kept().filter(({ run }) => run !== upload.run)]);
 
-/** Those that wait for their files; those whose files are all among these, if some are given. */
+/** Returns interrupted uploads; if files are given, only those whose files are all among them. */
 export async function interrupted(tables = null) {
   const there = tables && new Set(identity(tables).map((file) => JSON.stringify(file)));
   const isThere = (file) => there.has(JSON.stringify(file));
@@ -136,7 +136,7 @@ export async function interrupted(tables = null) {
 /** The tables that an upload sends, in its order. */
 export const tablesSent = ({ files }) => [...new Set(files.map(([table]) => table))];
 
-/** Those that the gateway still waits for. Asking keeps their leases, while the person looks for the folder. */
+/** Returns the uploads that are still open at the gateway. The calls renew their leases meanwhile. */
 async function stillOpen(uploads) {
   const open = [];
   for (const upload of uploads) {

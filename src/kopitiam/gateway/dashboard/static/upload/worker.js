@@ -1,10 +1,10 @@
-// One upload, beside the page: reads, cuts, sends a few bodies at once, and says END. It knows nothing of the page,
+// One upload in a worker: reads and cuts files, sends a few bodies at once, and sends END. It is independent of the page,
 // and a tab in the background does not slow it down.
 import { Gateway, Refused } from "../gateway.js";
 import { cuts, headerOf } from "./cut.js";
 
 const AT_ONCE = 4;
-const ROUNDS = 3; // of sending what END finds missing
+const ROUNDS = 3; // of sending chunks that END reports as missing
 const BODY_SECONDS = 600; // a few of them at once, over a slow line
 const ALIVE_SECONDS = 2;
 const [FIRST_PAUSE, LONGEST_PAUSE] = [0.2, 5];
@@ -54,7 +54,7 @@ class Upload {
     throw new Error(`${table} is still not complete after ${ROUNDS} rounds`);
   }
 
-  /** Only what is not durable there is sent; what is must have the bytes that we would send. */
+  /** Sends chunks that are not durable yet; durable ones must have the same bytes. */
   async sendRows(table, files) {
     const { chunks } = await this.ask(() => this.gateway.get(`${this.place}/tables/${table}/chunks`));
     const durable = new Map(chunks.map((chunk) => [chunk.number, chunk]));
@@ -121,7 +121,7 @@ class Upload {
     });
   }
 
-  /** False if the gateway misses something; an END whose answer was lost may come again after the run went on. */
+  /** Returns false if chunks are missing. An END whose response was lost is repeated, even if the run has moved on. */
   async seal(table, end) {
     try {
       await this.ask(() => this.gateway.json("POST", `${this.place}/tables/${table}/end`, { body: end }));
@@ -135,7 +135,7 @@ class Upload {
     }
   }
 
-  /** However long it takes: the gateway is busy, or gone and coming back, and nothing acknowledged is lost. */
+  /** Retries for as long as it takes: the gateway may be busy or away, and acknowledged chunks are safe. */
   async ask(work) {
     for (let seconds = FIRST_PAUSE; ; seconds = Math.min(seconds * 2, LONGEST_PAUSE)) {
       try {
@@ -168,7 +168,7 @@ const sizeOf = (files) => files.reduce((whole, file) => whole + file.size, 0);
 const hex = (digest) => [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 const base64 = (digest) => btoa(String.fromCharCode(...digest));
 
-/** Null where the browser keeps its cryptography for HTTPS and for this machine: then TCP's sums must do. */
+/** Returns null where the browser offers cryptography only for HTTPS: then only TCP's checksums protect the body. */
 async function sha256(bytes) {
   return globalThis.crypto?.subtle ? new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)) : null;
 }

@@ -1,4 +1,4 @@
-"""Runs that are put on the shelf rather than computed: a thousand of them, a long answer, a bad end."""
+"""Prepared runs, written without a pipeline: a thousand ended ones, a long answer, a failed one."""
 
 import contextlib
 import json
@@ -31,8 +31,8 @@ VALUES (:run, :label, 'ended', :questions, :owner, 1, :at, 60, :at, :at, 'cancel
 _TABLE = "INSERT INTO run_tables (run, table_name, chunks, rows, rejected) VALUES (:run, :name, 0, 0, 0)"
 
 
-def shelve_runs(home: Path, count: int) -> None:
-    """Older than any other and over, in one transaction, as the registry would have written them."""
+def write_ended_runs(home: Path, count: int) -> None:
+    """Write ended runs, older than all others, in one transaction, as the registry would."""
     began = time.time() - 20 * 3600
     asked = json.dumps(Parameters().to_dict())
     runs = [
@@ -45,15 +45,15 @@ def shelve_runs(home: Path, count: int) -> None:
         database.executemany(_TABLE, tables)
 
 
-def shelve_failed(home: Path, label: str, error: str) -> str:
+def write_failed_run(home: Path, label: str, error: str) -> str:
     with contextlib.closing(connect_registry("sqlite", home)) as registry:
         run = _opened(registry, label, QuestionSet.of_catalog())
         registry.move(run, RunState.FAILED, error)
     return run
 
 
-def shelve_long_answer(home: Path, label: str, rows: int) -> str:
-    """A run that is done, with so many large purchases and nothing else."""
+def write_long_run(home: Path, label: str, rows: int) -> str:
+    """Write a run that is done, with this many rows in its first answer and none in the others."""
     made = MadeAnswers()
 
     def write(folder: Path) -> None:
@@ -61,18 +61,20 @@ def shelve_long_answer(home: Path, label: str, rows: int) -> str:
         ids, amounts = zip(*map(sale, range(rows)), strict=True)
         schema = made.schema("1")
         sales = pa.table([pa.array(ids), pa.array(amounts, schema.types[1])], schema)
-        pq.write_table(sales, folder / made.question_set.by_name["1"].file_name("parquet"), row_group_size=65_536)
+        pq.write_table(
+            sales, folder / made.question_set.by_name["1"].file_name("parquet"), row_group_size=65_536
+        )
 
     counts = dict.fromkeys(made.question_set.by_name, 0) | {"1": rows}
-    return _shelve_done(home, label, made.question_set, counts, write)
+    return _write_done(home, label, made.question_set, counts, write)
 
 
-def shelve_answers(home: Path, label: str, made: MadeAnswers, owner: str = OWNER) -> str:
+def write_done_run(home: Path, label: str, made: MadeAnswers, owner: str = OWNER) -> str:
     counts = {name: made.rows(name) for name in made.question_set.by_name}
-    return _shelve_done(home, label, made.question_set, counts, made.write, owner=owner)
+    return _write_done(home, label, made.question_set, counts, made.write, owner=owner)
 
 
-def _shelve_done(
+def _write_done(
     home: Path,
     label: str,
     asked: QuestionSet,

@@ -21,7 +21,7 @@ from kopitiam.contracts.api import End, OpenRun
 from kopitiam.contracts.tables import Rejected
 from kopitiam.landing.chunks import encode
 from kopitiam.verification import verify
-from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
+from kopitiam_chaos.clients import ClientPool, DataFolder, SubmittingClient
 
 _CHUNK_ROWS = 100
 _PAUSE_SECONDS = 0.3
@@ -96,7 +96,7 @@ def submitting(fleet: Fleet, data: Path) -> Iterator[list[str]]:
     """Small runs, one after the other while the block lasts, with exact answers each; their ids."""
     runs: list[str] = []
     transport = Transport(fleet.url, patience_seconds=PATIENCE_SECONDS)
-    folder = Folder(data, rows_of(data))
+    folder = DataFolder(data, rows_of(data))
     client = SubmittingClient(
         1, folder, transport, fleet.registry, PATIENCE_SECONDS, lambda outcome: runs.append(str(outcome.run))
     )
@@ -106,7 +106,7 @@ def submitting(fleet: Fleet, data: Path) -> Iterator[list[str]]:
         yield runs
         pool.finish(2 * PATIENCE_SECONDS)
     finally:
-        pool.leave()
+        pool.abort()
     assert pool.ended == 1, fleet.story()
     assert [outcome.complaint for outcome in pool.outcomes if not outcome.is_exact] == [], fleet.story()
 

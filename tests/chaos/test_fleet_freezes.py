@@ -51,7 +51,7 @@ def test_a_frozen_pipeline_wakes_after_it_was_replaced_and_nothing_is_counted_tw
     assert not old & fleet.pids_of("pipeline-1"), fleet.story()
     assert fleet.pid_of("pipeline-1") == back.pid, fleet.story()
     assert set(witness.states("pipeline-1")) <= {"alive", "dead", "starting"}, "it never left on purpose"
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 @only_in_full
@@ -68,7 +68,7 @@ def test_a_pipeline_whose_spark_stands_still_leaves_and_is_revived_without_it(
         assert fleet.exit_code(pipeline.pid, WAKING_SECONDS) == 3
         assert not spark.is_running()
     assert "Spark's process has answered nothing for" in fleet.log("pipeline-1")
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 @only_in_full
@@ -83,7 +83,7 @@ def test_a_frozen_leader_wakes_after_it_was_replaced_and_leads_no_more(
     fleet.await_whole()
     assert fleet.pid_of("monitor-3") == back.pid, fleet.story()
     assert witness.leaders() == ["monitor-3", "monitor-2", "monitor-3"], fleet.story()
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 @only_in_full
@@ -99,7 +99,7 @@ def test_a_leader_that_wakes_before_it_was_replaced_leads_again_under_a_new_epoc
     fleet.await_whole()
     assert fleet.pids() == pids, fleet.story()
     assert witness.leaders() == ["monitor-3", "monitor-2", "monitor-3"], fleet.story()
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 @only_in_full
@@ -110,7 +110,7 @@ def test_a_frozen_gateway_makes_way_for_another_on_its_port(
         frozen = fleet.kill("gateway-1", signal.SIGSTOP)
         fleet.await_return(frozen)
         assert fleet.exit_code(frozen.pid, WAKING_SECONDS) == -signal.SIGKILL
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_nobody_is_elected_or_revived_because_the_machine_is_busy(

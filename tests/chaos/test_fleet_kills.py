@@ -48,7 +48,7 @@ def test_an_upload_outlives_every_node_that_is_killed_meanwhile(
     assert (first, last) == ("monitor-3", "monitor-3"), fleet.story()
     assert between, "somebody led while the leader was dead"
     assert fleet.leaders() == ["monitor-3"], fleet.story()
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_rabbitmq_killed_at_the_end_of_an_upload_comes_back_and_nobody_else_is_revived(
@@ -63,7 +63,7 @@ def test_rabbitmq_killed_at_the_end_of_an_upload_comes_back_and_nobody_else_is_r
     assert fleet.pids() == pids | {"rabbitmq": back.pid}, fleet.story()
     assert {state for name in NODES for state in witness.states(name)} == {"alive"}, fleet.story()
     assert witness.leaders() == ["monitor-3"]
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_postgresql_killed_at_the_end_of_an_upload_comes_back_and_the_upload_goes_on(
@@ -74,7 +74,7 @@ def test_postgresql_killed_at_the_end_of_an_upload_comes_back_and_the_upload_goe
         upload.may_finish.set()
         fleet.await_return(loss)
     fleet.await_whole()
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_nodes_that_are_told_to_leave_do_so_at_once_and_no_new_leader_brings_them_back(
@@ -92,7 +92,7 @@ def test_nodes_that_are_told_to_leave_do_so_at_once_and_no_new_leader_brings_the
     fleet.await_whole()
     assert [fleet.nodes()[name].epoch for name in leaving] == [epoch + 1 for epoch in epochs]
     assert "dead" not in {state for name in NODES for state in witness.states(name)}, fleet.story()
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_runs_that_are_cancelled_while_the_pipeline_is_away_are_never_processed(

@@ -31,4 +31,4 @@ def test_a_leader_and_its_successor_die_at_crash_points_and_the_run_is_answered_
     assert outcome.exit_codes == dict.fromkeys(act.points, -signal.SIGKILL), fleet.story()
     assert (outcome.rows_lost, outcome.rows_double) == (0, 0)
     assert fleet.leaders() == ["monitor-3"], fleet.story()
-    assert witness.flaws() == []
+    assert witness.violations() == []

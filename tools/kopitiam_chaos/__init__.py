@@ -1,2 +1,2 @@
-"""Trouble on purpose: nodes of a running fleet are killed and frozen by a seed, under the hands of clients
-whose answers have to be exact. Nothing here is needed to run a fleet."""
+"""Fault injection for `kopi chaos`: kills and freezes nodes of a running fleet by a seeded plan, while
+clients submit runs whose answers must be exact. No part of a running fleet."""

@@ -1,4 +1,4 @@
-"""Clients, strikes and a witness brought together against a fleet that runs."""
+"""A chaos run: clients, strikes and an observer against a running fleet."""
 
 import contextlib
 import tempfile
@@ -15,7 +15,7 @@ from kopitiam.fleet.lifecycle import Fleet
 from kopitiam.fleet.services import service_settings
 from kopitiam.fleet.status import fleet_status
 from kopitiam.registry.registry import connect_registry
-from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
+from kopitiam_chaos.clients import ClientPool, DataFolder, SubmittingClient
 from kopitiam_chaos.observer import RegistryObserver
 from kopitiam_chaos.plan import Groups, Pace, Strike, StrikeLimits, plan
 from kopitiam_chaos.report import ChaosReport, RunOutcome, StrikeRecord
@@ -27,7 +27,8 @@ _SEEDS_APART = 1000
 
 @dataclass(frozen=True)
 class ChaosOptions:
-    """What is asked for. A victim, and a client at the end, is given `patience_seconds`."""
+    """The options of a chaos run. `patience_seconds` is the limit for a victim's recovery and a client's
+    end."""
 
     seed: int
     kills: int
@@ -40,68 +41,69 @@ class ChaosOptions:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who shows what happens, as it happens."""
+    """Callbacks for the display of progress."""
 
     on_step: Callable[[str], None] = lambda _: None
     on_strike: Callable[[StrikeRecord], None] = lambda _: None
     on_outcome: Callable[[RunOutcome], None] = lambda _: None
 
 
-def planned(fleet: Fleet, wanted: ChaosOptions) -> tuple[Strike, ...]:
+def planned_strikes(fleet: Fleet, options: ChaosOptions) -> tuple[Strike, ...]:
     pace = Pace.of(fleet.settings.monitor.timeout_seconds)
-    return plan(wanted.seed, wanted.kills, wanted.groups, pace, is_freezing=wanted.is_freezing)
+    return plan(options.seed, options.kills, options.groups, pace, is_freezing=options.is_freezing)
 
 
 def require_running(fleet: Fleet) -> list[str]:
-    """The addresses of the gateways of a fleet that is whole."""
+    """The addresses of the gateways. Raises `ServiceError` unless every node is alive."""
     nodes = fleet_status(fleet)
     if absent := [f"{node.name} is {node.state}" for node in nodes if node.state != "alive"]:
         raise ServiceError(f"the fleet is not up: {', '.join(absent)}; bring it up with: kopi cluster up")
     return [_reachable(node.url) for node in nodes if node.kind == "gateway" and node.url]
 
 
-def run_chaos(fleet: Fleet, wanted: ChaosOptions, listeners: Listeners) -> ChaosReport:
-    """Whatever ends it, the clients end too, nobody stays frozen, and the fleet is left running."""
+def run_chaos(fleet: Fleet, options: ChaosOptions, listeners: Listeners) -> ChaosReport:
+    """Strike the fleet while clients submit. However it ends, the clients stop, no node stays frozen, and the
+    fleet keeps running."""
     gateways = require_running(fleet)
     settings = service_settings(fleet.settings)
-    strikes = planned(fleet, wanted)
+    strikes = planned_strikes(fleet, options)
     begun = time.monotonic()
     with (
         temporary_folder_for_all() as folder,
-        _client_pool(settings, gateways, wanted, folder, listeners) as pool,
-        RegistryObserver(settings) as witness,
+        _client_pool(settings, gateways, options, folder, listeners) as pool,
+        RegistryObserver(settings) as observer,
     ):
-        storm = StrikeRunner(
+        runner = StrikeRunner(
             victims=Victims(fleet),
-            witness=witness,
+            observer=observer,
             bounds=StrikeLimits(settings.nodes.kinds, settings.monitor.revive_limit),
-            patience_seconds=wanted.patience_seconds,
+            patience_seconds=options.patience_seconds,
             settle_seconds=2 * settings.monitor.heartbeat_seconds,
             on_change=listeners.on_strike,
         )
         pool.start()
-        is_whole = storm.run_strikes(strikes)
+        is_whole = runner.run_strikes(strikes)
         listeners.on_step("waiting for the clients to finish")
-        pool.finish(wanted.patience_seconds)
+        pool.finish(options.patience_seconds)
         return ChaosReport(
-            seed=wanted.seed,
+            seed=options.seed,
             seconds=time.monotonic() - begun,
             planned=len(strikes),
-            records=tuple(storm.records),
+            records=tuple(runner.records),
             is_whole=is_whole,
             runs=tuple(pool.outcomes),
-            clients=wanted.clients,
+            clients=options.clients,
             clients_ended=pool.ended,
-            leaders_by_epoch=witness.leaders_by_epoch(),
-            actions_by_epoch=witness.actions_by_epoch(),
-            flaws=tuple(witness.flaws()),
+            leaders_by_epoch=observer.leaders_by_epoch(),
+            actions_by_epoch=observer.actions_by_epoch(),
+            violations=tuple(observer.violations()),
         )
 
 
 @contextlib.contextmanager
 def temporary_folder_for_all() -> Iterator[Path]:
-    """For all temporary files of this process. It goes at the end, with those of clients that are still at it
-    when the others have left."""
+    """A folder for all temporary files of this process, removed at the end together with the files of clients
+    that are still running."""
     with tempfile.TemporaryDirectory(prefix="kopitiam-chaos-", ignore_cleanup_errors=True) as folder:
         before, tempfile.tempdir = tempfile.tempdir, folder
         try:
@@ -112,25 +114,27 @@ def temporary_folder_for_all() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _client_pool(
-    settings: Settings, gateways: Sequence[str], wanted: ChaosOptions, folder: Path, listeners: Listeners
+    settings: Settings, gateways: Sequence[str], options: ChaosOptions, folder: Path, listeners: Listeners
 ) -> Iterator[ClientPool]:
-    """A client for each folder, and a gateway for each client."""
+    """Each client has its own data folder; the gateways are assigned in turn."""
     with contextlib.closing(connect_registry(settings.registry.url, settings.home)) as registry:
         clients = []
-        for number in range(1, wanted.clients + 1):
-            listeners.on_step(f"making data for client {number} of {wanted.clients}")
-            data = Folder.generated(folder / str(number), wanted.scale, wanted.seed * _SEEDS_APART + number)
-            transport = _transport(settings, gateways[number % len(gateways)], wanted.patience_seconds)
+        for number in range(1, options.clients + 1):
+            listeners.on_step(f"making data for client {number} of {options.clients}")
+            data = DataFolder.generated(
+                folder / str(number), options.scale, options.seed * _SEEDS_APART + number
+            )
+            transport = _transport(settings, gateways[number % len(gateways)], options.patience_seconds)
             clients.append(
                 SubmittingClient(
-                    number, data, transport, registry, wanted.patience_seconds, listeners.on_outcome
+                    number, data, transport, registry, options.patience_seconds, listeners.on_outcome
                 )
             )
         pool = ClientPool(clients)
         try:
             yield pool
         finally:
-            pool.leave()
+            pool.abort()
 
 
 def _transport(settings: Settings, url: str, patience_seconds: float) -> Transport:

@@ -1,4 +1,4 @@
-"""Clients that are at it while a fleet is hurt, and want exact answers in the end."""
+"""Clients that submit runs during the strikes, and verify every answer."""
 
 import tempfile
 import threading
@@ -19,25 +19,25 @@ from kopitiam.verification import verify
 from kopitiam_chaos.report import RowAccount, RunOutcome, TableAccount, processed_rows
 
 _PAUSE_SECONDS = 0.5
-_LEAVING_SECONDS = 5.0
+_ABORT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Folder:
+class DataFolder:
     path: Path
     rows: Mapping[str, int]  # by table
 
     @classmethod
-    def generated(cls, path: Path, scale: float, seed: int) -> "Folder":
+    def generated(cls, path: Path, scale: float, seed: int) -> "DataFolder":
         return cls(path, generate(path, scale, seed).rows)
 
 
 @dataclass
 class SubmittingClient:
-    """Submits its folder again and again until it is told to finish, or a run fails; each is verified."""
+    """Submits its folder repeatedly, and verifies each run, until told to finish or a run fails."""
 
     number: int
-    folder: Folder
+    folder: DataFolder
     transport: Transport
     registry: Registry
     patience_seconds: float
@@ -72,12 +72,12 @@ class SubmittingClient:
                 _, summary = open_download(out)
                 rows = self._account(run, summary)
         except Exception as error:
-            told = str(error) if isinstance(error, KopitiamError) else f"{type(error).__name__}: {error}"
-            return RunOutcome(self.number, run, time.monotonic() - begun, error=told)
+            reason = str(error) if isinstance(error, KopitiamError) else f"{type(error).__name__}: {error}"
+            return RunOutcome(self.number, run, time.monotonic() - begun, error=reason)
         return RunOutcome(self.number, run, time.monotonic() - begun, rows, report.differences)
 
     def _account(self, run: str, summary: RunSummary) -> RowAccount:
-        """From the summary beside the answers, and from what the registry has committed."""
+        """From the summary of the answers, and from the counters in the registry."""
         counted = summary.tables
         expected, processed = self._registered(run)
         return RowAccount(
@@ -100,14 +100,14 @@ class SubmittingClient:
                 tables = self.registry.table_states(run)
                 expected = {name: table.expected_rows or 0 for name, table in tables.items()}
                 return expected, processed_rows(self.registry.progress(run))
-            except Unavailable:  # it may have been killed
+            except Unavailable:  # it may be struck just now
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
 
 class ClientPool:
-    """Several clients at once, in threads of their own."""
+    """Several clients, each on its own thread."""
 
     def __init__(self, clients: Sequence[SubmittingClient]) -> None:
         self.clients = clients
@@ -132,16 +132,16 @@ class ClientPool:
             thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Each ends the run that it is at; who needs longer is not waited for."""
+        """Let each client finish its current run, and wait at most `seconds` in all."""
         self._finishing.set()
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def leave(self) -> None:
-        """At once: whoever waits for a gateway does so no more."""
+    def abort(self) -> None:
+        """Abort: pending requests to gateways are abandoned."""
         for client in self.clients:
             client.transport.abandon()
-        self.finish(_LEAVING_SECONDS)
+        self.finish(_ABORT_SECONDS)
         for client in self.clients:
             client.transport.close()

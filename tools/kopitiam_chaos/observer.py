@@ -1,4 +1,4 @@
-"""Somebody who looks at the registry all the time, and remembers what was there."""
+"""Polls the registry and the monitors' logs during a chaos run, and checks the rules of epochs."""
 
 import threading
 from collections import Counter, defaultdict
@@ -20,31 +20,33 @@ from kopitiam.registry.registry import Registry
 from kopitiam.registry.schema import leases, runs
 from kopitiam.supervision.actions import read_actions
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _LEADERSHIP = "leader"
-Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 
 
 class RegistryObserver:
-    """What it has seen is complete but for what came and went between two looks. A registry that is frozen
-    holds it up; nobody else has to wait for that."""
+    """Records every change of leases, nodes and runs, except those shorter than a poll.
+
+    It polls on its own thread, so that a frozen registry blocks no caller.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        """With the addresses of the services in the settings."""
+        """`settings` must contain the addresses of the services."""
         self._monitors = settings.nodes.monitors
         engine = connect_engine(settings.registry.url, settings.home)
         self._registry = Registry(engine)
         self._reader = engine.execution_options(writes=False)
         self._nodes: dict[str, NodeRecord] = {}
         self._holders: dict[str, list[tuple[int, str]]] = defaultdict(list)  # epoch and holder by lease
-        self._lives: dict[str, list[NodeRecord]] = defaultdict(list)
+        self._records: dict[str, list[NodeRecord]] = defaultdict(list)
         self._logs = _Logs(FleetHome(settings.home), self._monitors)
         self._runs_under_way: dict[str, str] = {}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="witness", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
     def __enter__(self) -> Self:
-        self._look()
+        self._poll()
         self._thread.start()
         return self
 
@@ -57,7 +59,7 @@ class RegistryObserver:
 
     @property
     def nodes(self) -> dict[str, NodeRecord]:
-        """As they were at the last look that succeeded."""
+        """As of the last successful poll."""
         return self._nodes
 
     @property
@@ -66,69 +68,69 @@ class RegistryObserver:
 
     @property
     def runs_under_way(self) -> dict[str, str]:
-        """The states of all runs that were not over at the last look that succeeded."""
+        """The states of all unfinished runs, as of the last successful poll."""
         return self._runs_under_way
 
     def epochs(self, lease: str) -> list[int]:
         return [epoch for epoch, _ in self._holders[lease]]
 
     def states(self, name: str) -> list[str]:
-        return [node.state for node in self._lives[name]]
+        return [node.state for node in self._records[name]]
 
     def pids(self, name: str) -> set[int]:
-        """Of the processes that stood for the node; before its first heartbeat a new one is not known."""
-        return {node.pid for node in self._lives[name] if node.pid is not None}
+        """All pids of the node so far; a new process is only known after its first heartbeat."""
+        return {node.pid for node in self._records[name] if node.pid is not None}
 
     def leaders(self) -> list[str]:
-        """In the order in which they came to lead."""
+        """In the order of their election."""
         return [self._monitor(holder) for _, holder in self._holders[_LEADERSHIP] if holder]
 
     def leaders_by_epoch(self) -> dict[int, tuple[str, ...]]:
-        """Every holder once; more than one of them in an epoch should never be."""
-        seen: dict[int, dict[str, str]] = {}
+        """Each holder once; an epoch must have only one."""
+        history: dict[int, dict[str, str]] = {}
         for epoch, holder in self._holders[_LEADERSHIP]:
-            if holder:  # nobody has one that was given back
-                seen.setdefault(epoch, {})[holder] = self._monitor(holder)
-        return {epoch: tuple(holders.values()) for epoch, holders in sorted(seen.items())}
+            if holder:  # empty if the lease was released
+                history.setdefault(epoch, {})[holder] = self._monitor(holder)
+        return {epoch: tuple(holders.values()) for epoch, holders in sorted(history.items())}
 
     def actions_by_epoch(self) -> dict[int, dict[str, int]]:
-        """How many actions each monitor has logged under an epoch since the witness began to look."""
+        """How many actions each monitor has logged under each epoch since this observer was created."""
         counts: dict[int, Counter[str]] = defaultdict(Counter)
         for name in self._monitors:
-            for action in read_actions(self._logs.since_begin(name)):
+            for action in read_actions(self._logs.since_start(name)):
                 counts[action.epoch][name] += 1
         return {epoch: dict(counts[epoch]) for epoch in sorted(counts)}
 
-    def flaws(self) -> list[str]:
-        """Epochs that went back, had two holders, or under which a monitor acted that did not hold them."""
-        found = []
+    def violations(self) -> list[str]:
+        """Epochs that decreased, had two holders, or under which a monitor acted that did not hold them."""
+        violations = []
         leaders = self.leaders_by_epoch()
         for epoch, actors in self.actions_by_epoch().items():
             if len(actors) > 1:
-                found.append(f"leader: two monitors acted under epoch {epoch}: {actors}")
-            if epoch in leaders and (strangers := actors.keys() - leaders[epoch]):
-                found.append(
-                    f"leader: {', '.join(sorted(strangers))} acted under epoch {epoch} of {leaders[epoch]}"
+                violations.append(f"leader: two monitors acted under epoch {epoch}: {actors}")
+            if epoch in leaders and (others := actors.keys() - leaders[epoch]):
+                violations.append(
+                    f"leader: {', '.join(sorted(others))} acted under epoch {epoch} of {leaders[epoch]}"
                 )
-        for lease, seen in self._holders.items():
-            held = {(epoch, holder) for epoch, holder in seen if holder}
+        for lease, history in self._holders.items():
+            held = {(epoch, holder) for epoch, holder in history if holder}
             if len(held) != len({epoch for epoch, _ in held}):
-                found.append(f"{lease}: an epoch with two holders: {seen}")
-            if not all(old <= new for (old, _), (new, _) in pairwise(seen)):
-                found.append(f"{lease}: an epoch that went back: {seen}")
-        for name, lives in self._lives.items():
-            if not all(old.epoch <= new.epoch for old, new in pairwise(lives)):
-                found.append(f"{name}: a life that went back: {lives}")
-        return found
+                violations.append(f"{lease}: an epoch with two holders: {history}")
+            if not all(old <= new for (old, _), (new, _) in pairwise(history)):
+                violations.append(f"{lease}: an epoch that went back: {history}")
+        for name, records in self._records.items():
+            if not all(old.epoch <= new.epoch for old, new in pairwise(records)):
+                violations.append(f"{name}: an epoch that went back: {records}")
+        return violations
 
     def _monitor(self, holder: str) -> str:
         return self._monitors[int(holder.partition(" ")[0]) - 1]
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(_LOOK_SECONDS):
-            self._look()
+    def _run(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             with self._reader.connect() as connection:
                 held = connection.execute(select(leases.c.name, leases.c.epoch, leases.c.holder)).all()
@@ -140,32 +142,32 @@ class RegistryObserver:
         except (DBAPIError, Unavailable):  # PostgreSQL may have been killed
             return
         for lease, epoch, holder in held:
-            _note(self._holders[lease], (epoch, holder))
+            _append_if_changed(self._holders[lease], (epoch, holder))
         for name, node in nodes.items():
-            _note(self._lives[name], node)
+            _append_if_changed(self._records[name], node)
         self._nodes = nodes
         self._runs_under_way = runs_under_way
 
 
 class _Logs:
-    """What monitors have written to their logs since this object was made."""
+    """The monitors' logs since this object was created."""
 
     def __init__(self, home: FleetHome, names: Sequence[str]) -> None:
         self._home = home
-        self._begins = {name: len(self._read(name)) for name in names}
+        self._starts = {name: len(self._read(name)) for name in names}
 
-    def since_begin(self, name: str) -> str:
-        """All of it if the log is shorter than it was: then it has been rotated."""
+    def since_start(self, name: str) -> str:
+        """The whole log if it has become shorter, since it was rotated."""
         log = self._read(name)
-        begin = self._begins[name]
-        return (log[begin:] if len(log) >= begin else log).decode(errors="replace")
+        start = self._starts[name]
+        return (log[start:] if len(log) >= start else log).decode(errors="replace")
 
     def _read(self, name: str) -> bytes:
         path = self._home.log(name)
         older = path.with_name(f"{path.name}.1")
-        return b"".join(each.read_bytes() for each in (older, path) if each.exists())
+        return b"".join(file.read_bytes() for file in (older, path) if file.exists())
 
 
-def _note(seen: list[Seen], now: Seen) -> None:
-    if not seen or seen[-1] != now:
-        seen.append(now)
+def _append_if_changed(history: list[Value], now: Value) -> None:
+    if not history or history[-1] != now:
+        history.append(now)

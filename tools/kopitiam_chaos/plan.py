@@ -1,4 +1,5 @@
-"""Who is struck, how, and after which pause: all of it follows from a seed. No I/O, no clock."""
+"""The seeded plan of strikes (target, kind, pause), and the limits of what is struck at once. No I/O, no
+clock."""
 
 import random
 import re
@@ -11,25 +12,25 @@ from kopitiam.contracts.errors import ConfigError
 from kopitiam.contracts.messages import NodeKind
 
 StrikeKind = Literal["kill", "freeze"]
-Groups = Mapping[str, tuple[str, ...]]  # nodes that are alike, by what they are alike in
+Groups = Mapping[str, tuple[str, ...]]  # names of similar nodes, by group
 LEADER = "leader"
 _FROZEN_SHARE = 0.4
-MOST_DOWN = 2
-STABLE_SECONDS = 60.0  # after so long a life the monitors forget how often a node had to be revived
+MAX_DOWN = 2
+STABLE_SECONDS = 60.0  # after which monitors reset the revival count of a node
 
 
 @dataclass(frozen=True)
 class Strike:
     number: int
-    target: str  # the name of a node, or LEADER: whoever leads when the time has come
+    target: str  # the name of a node, or LEADER for the leader at that time
     deed: StrikeKind
-    pause_seconds: float  # after the strike before
-    hold_seconds: float = 0.0  # how long a frozen one stands still
+    pause_seconds: float  # after the previous strike
+    hold_seconds: float = 0.0  # duration of a freeze
 
 
 @dataclass(frozen=True)
 class Pace:
-    """From and to, in seconds. A hold may be shorter than it takes to be declared dead, or longer."""
+    """Ranges in seconds. A hold may be shorter or longer than the timeout after which a node is dead."""
 
     pause: tuple[float, float]
     hold: tuple[float, float]
@@ -42,8 +43,8 @@ class Pace:
 
 
 def groups_of(kinds: Mapping[str, NodeKind]) -> dict[str, tuple[str, ...]]:
-    """Nodes by their kind, services by what they are; the leader is one more to strike. A monitor that is
-    the only one is left alone, since nobody would revive it."""
+    """Nodes by kind, services by type, and the leader as one more group. A single monitor is excluded, since
+    no other could revive it."""
     groups: dict[str, tuple[str, ...]] = {}
     for name, kind in kinds.items():
         group = re.sub(r"-\d+$", "", name) if kind == "service" else kind
@@ -56,28 +57,28 @@ def groups_of(kinds: Mapping[str, NodeKind]) -> dict[str, tuple[str, ...]]:
 
 
 def chosen(groups: Groups, kinds: Mapping[str, NodeKind], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What is left of the groups if only these names, groups or kinds are to be struck."""
+    """The groups, restricted to these names, groups or kinds. Raises `ConfigError` for an unknown one."""
     known = {name for names in groups.values() for name in names}
     for word in words:
         if word not in known | set(groups) | set(kinds.values()):
             raise ConfigError(f"--targets {word}: want some of {', '.join([*groups, *sorted(known)])}")
-    left = {
+    selected = {
         group: tuple(name for name in names if {name, group, kinds.get(name, LEADER)} & set(words))
         for group, names in groups.items()
     }
-    return {group: names for group, names in left.items() if names}
+    return {group: names for group, names in selected.items() if names}
 
 
 def plan(seed: int, kills: int, groups: Groups, pace: Pace, *, is_freezing: bool) -> tuple[Strike, ...]:
-    """Round by round, every group once in each, in an order that the seed gives."""
-    dice = random.Random(seed)  # noqa: S311 - no secret
-    left: list[str] = []
+    """In rounds: each strikes every group once, in an order drawn from the seed."""
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    remaining: list[str] = []
     strikes = []
     for number in range(1, kills + 1):
-        left = left or dice.sample(sorted(groups), len(groups))
-        target = dice.choice(groups[left.pop()])
-        pause, is_frozen = dice.uniform(*pace.pause), dice.random() < _FROZEN_SHARE
-        hold = dice.uniform(*pace.hold)  # asked for in any case: kills stay the same with and without freezes
+        remaining = remaining or rng.sample(sorted(groups), len(groups))
+        target = rng.choice(groups[remaining.pop()])
+        pause, is_frozen = rng.uniform(*pace.pause), rng.random() < _FROZEN_SHARE
+        hold = rng.uniform(*pace.hold)  # always drawn, so that the kills are the same without freezes
         strikes.append(
             Strike(number, target, "freeze", pause, hold)
             if is_freezing and is_frozen
@@ -87,42 +88,45 @@ def plan(seed: int, kills: int, groups: Groups, pace: Pace, *, is_freezing: bool
 
 
 class StrikeLimits:
-    """One service at most is down, and one monitor at least is not: it revives the others. Nobody is struck
-    so often that the monitors would give it up."""
+    """Limits the strikes to what the fleet can recover from by itself.
+
+    At most one service is down at once, and at least one monitor is up, to revive the others. No node is
+    struck so often that the monitors would raise an alarm instead of reviving it.
+    """
 
     def __init__(self, kinds: Mapping[str, NodeKind], revive_limit: int) -> None:
         self._kinds = kinds
-        self._most_in_a_row = max(1, revive_limit // 2)  # one death may need two attempts
+        self._max_in_a_row = max(1, revive_limit // 2)  # one revival may take two attempts
         self._down: set[str] = set()
         self._in_a_row: Counter[str] = Counter()
-        self._lives_since: dict[str, float] = {}
+        self._alive_since: dict[str, float] = {}
 
     @property
     def down(self) -> frozenset[str]:
         return frozenset(self._down)
 
     def allow(self, name: str, now: float) -> bool:
-        if name in self._down or len(self._down) >= MOST_DOWN:
+        if name in self._down or len(self._down) >= MAX_DOWN:
             return False
-        if self._kinds[name] == "service" and self._of_kind("service"):
+        if self._kinds[name] == "service" and self._down_of_kind("service"):
             return False
         monitors = [kind for kind in self._kinds.values() if kind == "monitor"]
-        if self._kinds[name] == "monitor" and len(self._of_kind("monitor")) + 1 >= len(monitors):
+        if self._kinds[name] == "monitor" and len(self._down_of_kind("monitor")) + 1 >= len(monitors):
             return False
-        return self._has_rested(name, now) or self._in_a_row[name] < self._most_in_a_row
+        return self._is_stable(name, now) or self._in_a_row[name] < self._max_in_a_row
 
     def on_struck(self, name: str, now: float) -> None:
-        if self._has_rested(name, now):
+        if self._is_stable(name, now):
             self._in_a_row[name] = 0
         self._in_a_row[name] += 1
         self._down.add(name)
 
     def on_back(self, name: str, now: float) -> None:
         self._down.discard(name)
-        self._lives_since[name] = now
+        self._alive_since[name] = now
 
-    def _has_rested(self, name: str, now: float) -> bool:
-        return now - self._lives_since.get(name, now) >= STABLE_SECONDS
+    def _is_stable(self, name: str, now: float) -> bool:
+        return now - self._alive_since.get(name, now) >= STABLE_SECONDS
 
-    def _of_kind(self, kind: NodeKind) -> list[str]:
+    def _down_of_kind(self, kind: NodeKind) -> list[str]:
         return [name for name in self._down if self._kinds[name] == kind]

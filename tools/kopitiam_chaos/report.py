@@ -1,4 +1,4 @@
-"""What came of it all, in figures; and whether it was as it has to be. No I/O."""
+"""The report of a chaos run: what happened to nodes and runs, and whether every answer was exact. No I/O."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ _SHOWN_DIFFERENCES = 20
 
 @dataclass
 class StrikeRecord:
-    """What was done to a node, and what became of it; seconds are counted from the blow."""
+    """One strike and its consequences. Seconds are counted from the strike; the fields are the JSON keys."""
 
     number: int
     name: str
     deed: StrikeKind
-    at_seconds: float  # since the storm began
+    at_seconds: float  # since the start
     was_leader: bool = False
     hold_seconds: float = 0.0
-    noticed_seconds: float | None = None  # None: not at all, as one that wakes in time
+    noticed_seconds: float | None = None  # None if never, for a node that woke in time
     revived_seconds: float | None = None
     is_replaced: bool = False
-    runs_under_way: dict[str, str] = field(default_factory=dict)  # run and state at the moment of the blow
+    runs_under_way: dict[str, str] = field(default_factory=dict)  # run and state at the strike
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -34,8 +34,8 @@ class StrikeRecord:
 
 @dataclass(frozen=True)
 class TableAccount:
-    """Rows of one table: those there are, those that the answers account for, those that END promised to
-    the pipeline, and those that the pipeline has committed."""
+    """Row counts of one table: in the input, used and rejected according to the answers, expected by END, and
+    committed by the pipeline."""
 
     there: int
     used: int
@@ -111,7 +111,7 @@ def processed_rows(processed: ByTable) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds, of which half of the cases, or all but one in a hundred, took no more."""
+    """Count, median and 99th percentile of durations in seconds."""
 
     count: int
     p50: float | None
@@ -119,8 +119,8 @@ class Spread:
 
     @classmethod
     def of(cls, seconds: Sequence[float | None]) -> "Spread":
-        known = sorted(each for each in seconds if each is not None)
-        return cls(len(known), _rank(known, 0.5), _rank(known, 0.99))
+        known = sorted(value for value in seconds if value is not None)
+        return cls(len(known), _percentile(known, 0.5), _percentile(known, 0.99))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -130,7 +130,7 @@ class Spread:
         }
 
 
-def _rank(known: Sequence[float], share: float) -> float | None:
+def _percentile(known: Sequence[float], share: float) -> float | None:
     return known[max(0, math.ceil(share * len(known)) - 1)] if known else None
 
 
@@ -140,12 +140,12 @@ class ChaosReport:
     seconds: float
     planned: int
     records: tuple[StrikeRecord, ...]
-    is_whole: bool  # all victims came back, and the fleet was well in the end
+    is_whole: bool  # all victims recovered, and the fleet was healthy at the end
     runs: tuple[RunOutcome, ...]
     clients: int
     clients_ended: int
     leaders_by_epoch: Mapping[int, tuple[str, ...]]
-    flaws: tuple[str, ...]  # of epochs
+    violations: tuple[str, ...]  # of the rules of epochs
     actions_by_epoch: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # logged by each monitor
 
     @property
@@ -170,30 +170,30 @@ class ChaosReport:
 
     @property
     def complaints(self) -> list[str]:
-        """Nothing to say if everything was exact and everybody came back."""
-        found = [
+        """Empty if every answer was exact and every victim recovered."""
+        complaints = [
             f"client {run.client}, run {run.run}: {run.complaint}" for run in self.runs if not run.is_exact
         ]
-        found += [
-            f"{record.name}: struck after {record.at_seconds:.1f} s, and not back"
+        complaints += [
+            f"{record.name}: struck after {record.at_seconds:.1f} s, not recovered"
             for record in self.records
             if record.revived_seconds is None
         ]
         if len(self.records) < self.planned:
-            found.append(f"only {len(self.records)} of {self.planned} strikes could be made")
+            complaints.append(f"only {len(self.records)} of {self.planned} strikes could be made")
         if not self.is_whole:
-            found.append("the fleet is not whole")
-        found += [
+            complaints.append("the fleet is not whole")
+        complaints += [
             f"epoch {epoch} had {len(leaders)} leaders: {', '.join(leaders)}"
             for epoch, leaders in self.leaders_by_epoch.items()
             if len(leaders) != 1
         ]
-        found += self.flaws
+        complaints += self.violations
         if not self.runs:
-            found.append("no run was made")
+            complaints.append("no run was made")
         if self.clients_ended < self.clients:
-            found.append(f"{self.clients - self.clients_ended} of {self.clients} clients did not end")
-        return found
+            complaints.append(f"{self.clients - self.clients_ended} of {self.clients} clients did not end")
+        return complaints
 
     def to_dict(self) -> dict[str, Any]:
         return {

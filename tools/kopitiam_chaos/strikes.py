@@ -1,4 +1,4 @@
-"""The strikes of a plan, one after the other, while somebody looks at what becomes of the victims."""
+"""Strikes against nodes of a fleet: the processes of the victims, the signals, and the wait for recovery."""
 
 import contextlib
 import math
@@ -21,13 +21,13 @@ from kopitiam_chaos.plan import LEADER, STABLE_SECONDS, Strike, StrikeLimits
 from kopitiam_chaos.report import StrikeRecord
 
 Nodes = Mapping[str, NodeRecord]  # as the registry knows them
-_LOOK_SECONDS = 0.1
-Found = TypeVar("Found")
+_POLL_SECONDS = 0.1
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class StruckNode:
-    """A node that is hurt: its process then, and all that are hurt with it."""
+    """A node at the time of its strike: its main process, and all processes that are struck."""
 
     name: str
     pid: int
@@ -42,42 +42,47 @@ class Victims:
         self._probes = probes(fleet.settings)
 
     def pid_of(self, name: str) -> int | None:
-        """Of the process that stands for the node now, if it lives; a frozen one lives."""
+        """The pid of the node's process, frozen or not; None if it has ended."""
         process = self._process_of(name)
         return process.pid if process is not None else None
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """All processes of a node: a pipeline's Java, a broker's helpers, a database's backends."""
+        """All processes of a node, such as a pipeline's JVM or a database's backends."""
         if self._kinds[name] == "service":
             return find_service(name, self._fleet.settings).processes()
         return processes_of(self._fleet.home, name)
 
     def aim(self, name: str, *, alone: bool = False) -> StruckNode:
-        """At the node with all its processes, as if its machine were lost; `alone`: at its first one only."""
+        """Select all processes of a node, as if its machine were lost, or only the main one if `alone`.
+
+        Raises `ServiceError` if the node is not running.
+        """
         process = self._process_of(name)
         if process is None:
             raise ServiceError(f"{name} does not run")
         aimed_at = [process] if alone else self.processes(name)
         return StruckNode(name, process.pid, time.monotonic(), tuple(aimed_at))
 
-    def send(self, loss: StruckNode, number: signal.Signals) -> None:
-        """To those that are still there; a number that went to another process is spared."""
-        for process in loss.processes:
+    def send(self, struck: StruckNode, number: signal.Signals) -> None:
+        """To the processes that still exist; a reused pid is not signalled."""
+        for process in struck.processes:
             with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
                 if process.is_running():
                     os.kill(process.pid, number)
 
-    def is_noticed(self, loss: StruckNode, nodes: Nodes) -> bool:
-        """Somebody has declared it dead, or started it anew already."""
-        node = nodes.get(loss.name)
-        return self.pid_of(loss.name) not in (None, loss.pid) or (node is not None and node.state == "dead")
+    def is_noticed(self, struck: StruckNode, nodes: Nodes) -> bool:
+        """It was declared dead, or a new process was started."""
+        node = nodes.get(struck.name)
+        return self.pid_of(struck.name) not in (None, struck.pid) or (
+            node is not None and node.state == "dead"
+        )
 
-    def is_replaced(self, loss: StruckNode, nodes: Nodes) -> bool:
-        """Another process stands for the node, and does its work."""
-        return self.pid_of(loss.name) != loss.pid and self.is_healthy(loss.name, nodes)
+    def is_replaced(self, struck: StruckNode, nodes: Nodes) -> bool:
+        """A new process of the node is healthy."""
+        return self.pid_of(struck.name) != struck.pid and self.is_healthy(struck.name, nodes)
 
     def is_healthy(self, name: str, nodes: Nodes) -> bool:
-        """It runs and has said so; a service answers."""
+        """It is running, and its record says so; a service answers its probe."""
         process = self._process_of(name)
         if process is None or process_state(process) != "running":
             return False
@@ -87,7 +92,7 @@ class Victims:
         return node is not None and (node.state, node.pid) == ("alive", process.pid)
 
     def unhealthy(self, nodes: Nodes) -> list[str]:
-        """All that are not well, as this machine and the registry see it."""
+        """All nodes that are not healthy on this machine or in the registry."""
         return [
             name
             for name, kind in self._kinds.items()
@@ -101,8 +106,8 @@ class Victims:
         return process if process_state(process) != "gone" else None
 
 
-class Seen(Protocol):
-    """The registry, as a witness sees it."""
+class ObserverPort(Protocol):
+    """What a `RegistryObserver` reads from the registry."""
 
     @property
     def nodes(self) -> Nodes: ...
@@ -114,14 +119,14 @@ class Seen(Protocol):
     def runs_under_way(self) -> Mapping[str, str]: ...
 
 
-class Struck(Protocol):
+class VictimsPort(Protocol):
     def aim(self, name: str) -> StruckNode: ...
 
-    def send(self, loss: StruckNode, number: signal.Signals) -> None: ...
+    def send(self, struck: StruckNode, number: signal.Signals) -> None: ...
 
-    def is_noticed(self, loss: StruckNode, nodes: Nodes) -> bool: ...
+    def is_noticed(self, struck: StruckNode, nodes: Nodes) -> bool: ...
 
-    def is_replaced(self, loss: StruckNode, nodes: Nodes) -> bool: ...
+    def is_replaced(self, struck: StruckNode, nodes: Nodes) -> bool: ...
 
     def is_healthy(self, name: str, nodes: Nodes) -> bool: ...
 
@@ -129,123 +134,127 @@ class Struck(Protocol):
 
 
 @dataclass
-class _Open:
+class _OpenStrike:
     record: StrikeRecord
-    loss: StruckNode
+    struck: StruckNode
     woken: float | None = None
 
 
 @dataclass
 class StrikeRunner:
-    """`on_change` hears of every blow, notice and return."""
+    """Carries out strikes one after the other, and follows the victims until they recover.
 
-    victims: Struck
-    witness: Seen
+    `on_change` is called for every strike, detection and recovery.
+    """
+
+    victims: VictimsPort
+    observer: ObserverPort
     bounds: StrikeLimits
     patience_seconds: float
-    settle_seconds: float  # one that woke is well if it still is after so long
+    settle_seconds: float  # a woken node has recovered if it stays healthy for this long
     on_change: Callable[[StrikeRecord], None] = lambda _: None
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     records: list[StrikeRecord] = field(default_factory=list)
-    _open: list[_Open] = field(default_factory=list)
+    _open: list[_OpenStrike] = field(default_factory=list)
     _begun: float = 0.0
     _last: float = 0.0
 
     def run_strikes(self, strikes: Sequence[Strike]) -> bool:
-        """Whether all victims came back, and the fleet is whole. Nobody is left frozen, whatever happens."""
+        """Returns whether all victims recovered and the fleet is healthy. Leaves no node frozen, even on
+        errors."""
         self._begun = self._last = self.now()
         try:
-            return all(map(self._strike, strikes)) and self._calms_down()
+            return all(map(self._strike, strikes)) and self._recovers()
         finally:
-            for hurt in self._open:
-                if hurt.record.deed == "freeze":
-                    self.victims.send(hurt.loss, signal.SIGCONT)
+            for strike in self._open:
+                if strike.record.deed == "freeze":
+                    self.victims.send(strike.struck, signal.SIGCONT)
 
     def _strike(self, strike: Strike) -> bool:
-        """Whether there was somebody to strike before patience ran out."""
+        """Returns False if no allowed target was healthy in time."""
         due = self._last + strike.pause_seconds
         if not self._until(lambda: self.now() >= due):
             return False
         name = self._until(lambda: self._victim(strike.target), 2 * self.patience_seconds + STABLE_SECONDS)
         if name is not None:
-            self._hurt(strike, name)
+            self._strike_node(strike, name)
         return name is not None
 
-    def _hurt(self, strike: Strike, name: str) -> None:
-        """Known before it is done: an interrupt at any point finds whom to wake."""
-        was_leader = name == self.witness.leader
-        loss = self.victims.aim(name)
+    def _strike_node(self, strike: Strike, name: str) -> None:
+        """Recorded before the signal is sent: an interrupt at any point still finds the frozen processes."""
+        was_leader = name == self.observer.leader
+        struck = self.victims.aim(name)
         self.bounds.on_struck(name, self.now())
-        self._last = loss.at
-        at, hold = loss.at - self._begun, strike.hold_seconds
-        under_way = dict(self.witness.runs_under_way)
+        self._last = struck.at
+        at, hold = struck.at - self._begun, strike.hold_seconds
+        under_way = dict(self.observer.runs_under_way)
         record = StrikeRecord(
             strike.number, name, strike.deed, at, was_leader, hold, runs_under_way=under_way
         )
         self.records.append(record)
-        self._open.append(_Open(record, loss))
-        self.victims.send(loss, signal.SIGKILL if strike.deed == "kill" else signal.SIGSTOP)
+        self._open.append(_OpenStrike(record, struck))
+        self.victims.send(struck, signal.SIGKILL if strike.deed == "kill" else signal.SIGSTOP)
         self.on_change(record)
 
     def _victim(self, target: str) -> str | None:
-        """Nobody as long as no run is under way, the fleet has enough to bear, or the target is not well."""
-        if not self.witness.runs_under_way:
+        """None while no run is under way, the limits forbid the strike, or the target is not healthy."""
+        if not self.observer.runs_under_way:
             return None
-        name = self.witness.leader if target == LEADER else target
+        name = self.observer.leader if target == LEADER else target
         if name is None or not self.bounds.allow(name, self.now()):
             return None
-        return name if self.victims.is_healthy(name, self.witness.nodes) else None
+        return name if self.victims.is_healthy(name, self.observer.nodes) else None
 
-    def _calms_down(self) -> bool:
+    def _recovers(self) -> bool:
         is_over = self._until(lambda: not self._open)
-        return bool(is_over and self._until(self._is_whole, self.patience_seconds))
+        return bool(is_over and self._until(self._is_healthy, self.patience_seconds))
 
-    def _until(self, find: Callable[[], Found], patience_seconds: float = math.inf) -> Found | None:
-        """What is found, as soon as it is something; None if that takes longer than there is patience, or
-        if a victim does not come back in time."""
+    def _until(self, find: Callable[[], Result], patience_seconds: float = math.inf) -> Result | None:
+        """Poll `find` until it returns something true; None on timeout, or if a victim does not recover in
+        time."""
         begun = self.now()
-        while not (found := find()):
-            self._look()
-            if self._is_hopeless() or self.now() - begun > patience_seconds:
+        while not (result := find()):
+            self._poll()
+            if self._is_overdue() or self.now() - begun > patience_seconds:
                 return None
-            self.sleep(_LOOK_SECONDS)
-        return found
+            self.sleep(_POLL_SECONDS)
+        return result
 
-    def _is_hopeless(self) -> bool:
+    def _is_overdue(self) -> bool:
         return any(
-            self.now() - hurt.loss.at > self.patience_seconds + hurt.record.hold_seconds
-            for hurt in self._open
+            self.now() - strike.struck.at > self.patience_seconds + strike.record.hold_seconds
+            for strike in self._open
         )
 
-    def _look(self) -> None:
-        for hurt in list(self._open):
-            since = self.now() - hurt.loss.at
-            is_due = hurt.record.deed == "freeze" and since >= hurt.record.hold_seconds
-            if is_due and hurt.woken is None:
-                self.victims.send(hurt.loss, signal.SIGCONT)
-                hurt.woken = self.now()
-            self._note(hurt, since)
+    def _poll(self) -> None:
+        for strike in list(self._open):
+            since = self.now() - strike.struck.at
+            is_due = strike.record.deed == "freeze" and since >= strike.record.hold_seconds
+            if is_due and strike.woken is None:
+                self.victims.send(strike.struck, signal.SIGCONT)
+                strike.woken = self.now()
+            self._update(strike, since)
 
-    def _note(self, hurt: _Open, since: float) -> None:
-        record, nodes = hurt.record, self.witness.nodes
-        if record.noticed_seconds is None and self.victims.is_noticed(hurt.loss, nodes):
+    def _update(self, strike: _OpenStrike, since: float) -> None:
+        record, nodes = strike.record, self.observer.nodes
+        if record.noticed_seconds is None and self.victims.is_noticed(strike.struck, nodes):
             record.noticed_seconds = since
             self.on_change(record)
         if record.revived_seconds is None:
-            record.is_replaced = self.victims.is_replaced(hurt.loss, nodes)
-            if record.is_replaced or self._is_awake(hurt):
+            record.is_replaced = self.victims.is_replaced(strike.struck, nodes)
+            if record.is_replaced or self._has_woken(strike):
                 record.revived_seconds = since
                 self.bounds.on_back(record.name, self.now())
                 self.on_change(record)
-        is_over = record.deed == "kill" or hurt.woken is not None
+        is_over = record.deed == "kill" or strike.woken is not None
         if record.revived_seconds is not None and is_over:
-            self._open.remove(hurt)
+            self._open.remove(strike)
 
-    def _is_awake(self, hurt: _Open) -> bool:
-        if hurt.woken is None or self.now() - hurt.woken < self.settle_seconds:
+    def _has_woken(self, strike: _OpenStrike) -> bool:
+        if strike.woken is None or self.now() - strike.woken < self.settle_seconds:
             return False
-        return self.victims.is_healthy(hurt.record.name, self.witness.nodes)
+        return self.victims.is_healthy(strike.record.name, self.observer.nodes)
 
-    def _is_whole(self) -> bool:
-        return self.witness.leader is not None and not self.victims.unhealthy(self.witness.nodes)
+    def _is_healthy(self) -> bool:
+        return self.observer.leader is not None and not self.victims.unhealthy(self.observer.nodes)

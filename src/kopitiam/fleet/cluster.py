@@ -27,7 +27,7 @@ from kopitiam.landing.recognition import Premises
 from kopitiam.registry.registry import Registry, open_registry
 from kopitiam.storage.open import open_storage
 from kopitiam.system.files import keep_private
-from kopitiam.system.logs import last_words
+from kopitiam.system.logs import last_lines
 
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
@@ -65,7 +65,7 @@ def await_ready(
 
 
 def _last_log_line(launched: Sequence[Launched], name: str) -> str:
-    logs = [f":{last_words(node.log, node.log_start)}" for node in launched if node.name == name]
+    logs = [f":{last_lines(node.log, node.log_start)}" for node in launched if node.name == name]
     return "".join(logs)
 
 

@@ -20,7 +20,7 @@ from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError
 from kopitiam.contracts.messages import NodeKind
 from kopitiam.fleet.home import FleetHome, read_record, write_record
 from kopitiam.system.files import locked
-from kopitiam.system.logs import last_words, rotate
+from kopitiam.system.logs import last_lines, rotate
 
 ProcessState = Literal["running", "frozen", "gone"]
 ProcessFinder = Callable[[], list[psutil.Process]]
@@ -137,10 +137,10 @@ class Launched:
         """Raises `ConfigError` or `ServiceError`, with the last log line, if the process has ended."""
         if self.child is None:
             if not is_alive(self.pid):
-                raise ServiceError(f"{self.name}: has ended:{last_words(self.log)}")
+                raise ServiceError(f"{self.name}: has ended:{last_lines(self.log)}")
         elif (code := self.child.poll()) is not None:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise _error(code)(f"{self.name}: {how}:{last_words(self.log, self.log_start)}")
+            raise _error(code)(f"{self.name}: {how}:{last_lines(self.log, self.log_start)}")
 
     def raise_if_ends_within(self, seconds: float) -> None:
         if self.child is not None:
@@ -155,7 +155,7 @@ class Launched:
         while not is_ready():
             self.raise_if_ended()
             if time.monotonic() > deadline:
-                words = last_words(self.log, self.log_start)
+                words = last_lines(self.log, self.log_start)
                 raise ServiceError(f"{self.name}: not ready after {seconds:.0f} s:{words}")
             time.sleep(_POLL_SECONDS)
 

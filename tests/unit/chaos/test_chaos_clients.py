@@ -7,14 +7,14 @@ from pathlib import Path
 
 from kopitiam.client.http import Transport
 from kopitiam_chaos.chaos import temporary_folder_for_all
-from kopitiam_chaos.clients import ClientPool, Folder, SubmittingClient
+from kopitiam_chaos.clients import ClientPool, DataFolder, SubmittingClient
 
 NOBODY = "http://127.0.0.1:9"
 
 
 def client(folder, number=1, patience=0.0, **changed):
     transport = Transport(NOBODY, patience_seconds=patience)
-    return SubmittingClient(number, Folder(folder, {}), transport, None, patience, **changed)
+    return SubmittingClient(number, DataFolder(folder, {}), transport, None, patience, **changed)
 
 
 def test_a_client_that_finds_no_gateway_says_so_and_ends(tmp_path):
@@ -30,7 +30,7 @@ def test_a_client_that_finds_no_gateway_says_so_and_ends(tmp_path):
 
 
 def test_a_generated_folder_knows_how_many_rows_it_has(tmp_path):
-    folder = Folder.generated(tmp_path / "data", 0.00005, seed=3)
+    folder = DataFolder.generated(tmp_path / "data", 0.00005, seed=3)
     written = (tmp_path / "data" / "stores" / "stores.csv").read_text(encoding="utf-8").splitlines()
     assert folder.rows["stores"] == len(written) - 1
     assert {"transactions", "transaction_items", "users", "menu_items"} <= set(folder.rows)
@@ -40,7 +40,7 @@ def test_a_crowd_that_has_to_leave_does_so_however_patient_its_clients_are(tmp_p
     pool = ClientPool([client(tmp_path, number, patience=600) for number in (1, 2, 3)])
     pool.start()
     begun = time.monotonic()
-    pool.leave()
+    pool.abort()
     assert pool.ended == 3
     assert time.monotonic() - begun < 5
     assert len(pool.outcomes) == 3

@@ -49,7 +49,7 @@ def test_a_target_that_there_is_not_is_refused_with_2_and_one_line(kopi):
 
 
 def test_a_fleet_without_monitors_is_refused_since_nobody_would_be_revived(kopi):
-    complaint = "kopi: nodes.monitors: without one nobody is revived\n"
+    complaint = "kopi: nodes.monitors: without one no node is revived\n"
     assert kopi(text=FLEET + "monitors = []\n") == (2, "", complaint)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopitiam.contracts.errors import ConfigError
-from kopitiam_chaos.plan import LEADER, MOST_DOWN, STABLE_SECONDS, Pace, StrikeLimits, chosen, groups_of, plan
+from kopitiam_chaos.plan import LEADER, MAX_DOWN, STABLE_SECONDS, Pace, StrikeLimits, chosen, groups_of, plan
 
 KINDS = {
     "gateway-1": "gateway",
@@ -125,7 +125,7 @@ def test_whatever_is_tried_the_fleet_can_recover(attempts):
         down = Counter(KINDS[each] for each in bounds.down)
         assert down["service"] <= 1
         assert down["monitor"] < 3
-        assert down.total() <= MOST_DOWN
+        assert down.total() <= MAX_DOWN
 
 
 def test_who_is_down_is_not_struck_again():

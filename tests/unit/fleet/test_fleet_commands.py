@@ -56,7 +56,7 @@ def test_the_status_of_a_fleet_and_of_a_node_can_be_read_by_programs(kopi):
 
 
 def test_taking_down_what_is_not_up_is_no_error(kopi):
-    assert kopi("cluster", "down") == (0, "nothing runs\n", "")
+    assert kopi("cluster", "down") == (0, "nothing is running\n", "")
     assert kopi("cluster", "down", "--json") == (0, '{"stopped": []}\n', "")
     assert kopi("node", "stop", "gateway-1") == (0, "gateway-1 does not run\n", "")
 

@@ -151,7 +151,7 @@ def test_a_node_that_ends_at_once_says_why(home, program):
 
 def test_a_node_that_finds_its_settings_wrong_ends_with_the_code_for_that(home, program):
     launched = launch(home, program("raise SystemExit(2)"))
-    with pytest.raises(ConfigError, match="pipeline-1: ended with exit code 2: it said nothing") as caught:
+    with pytest.raises(ConfigError, match="pipeline-1: ended with exit code 2: no output") as caught:
         launched.raise_if_ends_within(20)
     assert caught.value.exit_code == 2
 
@@ -362,7 +362,7 @@ def test_the_log_of_a_node_that_lives_and_of_its_children_stays_small(home, prog
     most = 50_000
     launched = launch(home, program(ENDLESS))
     older = launched.log.with_name("pipeline-1.log.1")
-    with logs.small_logs(home.path, most):
+    with logs.rotating_logs(home.path, most):
         eventually(older.exists)
         first = older.read_bytes()
         eventually(lambda: older.exists() and older.read_bytes() != first)
@@ -380,7 +380,7 @@ def test_the_log_of_a_living_spark_stays_small(tmp_path: Path, scratch_of):
     """Spark appends, as here, in `kopi serve` and in each pipeline of a fleet."""
     log = scratch_of(tmp_path) / SPARK_LOG
     log.parent.mkdir(parents=True)
-    with logs.small_logs(tmp_path, 1_000), log.open("ab", buffering=0) as spark:
+    with logs.rotating_logs(tmp_path, 1_000), log.open("ab", buffering=0) as spark:
         spark.write(b"first " * 200)
         eventually(lambda: log.stat().st_size == 0)
         spark.write(b"then\n")
@@ -394,7 +394,7 @@ def test_a_log_that_is_kept_is_not_cut_though_it_is_longer_than_those_of_nodes(t
     kept = KeptLogs(folder, "pipeline-1").keep(tmp_path)
     assert kept is not None
     node.write_bytes(b"x" * 5_000)
-    with logs.small_logs(tmp_path, 1_000):
+    with logs.rotating_logs(tmp_path, 1_000):
         eventually(lambda: node.stat().st_size == 0)
     assert kept.stat().st_size == 5_000
 
@@ -402,4 +402,4 @@ def test_a_log_that_is_kept_is_not_cut_though_it_is_longer_than_those_of_nodes(t
 def test_last_words_are_found_after_a_log_was_cut(tmp_path):
     log = tmp_path / "node.log"
     log.write_text("kopi: this is why\n")
-    assert logs.last_words(log, since=10_000).strip() == "kopi: this is why"
+    assert logs.last_lines(log, since=10_000).strip() == "kopi: this is why"

@@ -34,7 +34,7 @@ FINE = ChaosReport(
     clients=1,
     clients_ended=1,
     leaders_by_epoch={1: ("monitor-3",), 2: ("monitor-2",)},
-    flaws=(),
+    violations=(),
     actions_by_epoch={1: {"monitor-3": 2}, 2: {"monitor-2": 1}},
 )
 
@@ -100,14 +100,14 @@ def test_nothing_is_complained_of_when_everything_was_exact_and_everybody_came_b
         ({"runs": (replace(RUN, error="run failed", rows=None),)}, "client 1, run a.*: run failed"),
         ({"runs": (replace(RUN, rows=account(processed=10)),)}, "0 rows lost, 1 counted twice"),
         ({"runs": ()}, "no run was made"),
-        ({"records": (replace(BACK, revived_seconds=None),)}, "gateway-1: struck after 2.0 s, and not back"),
+        ({"records": (replace(BACK, revived_seconds=None),)}, "gateway-1: struck after 2.0 s, not recovered"),
         ({"planned": 2}, "only 1 of 2 strikes could be made"),
         ({"is_whole": False}, "the fleet is not whole"),
         (
             {"leaders_by_epoch": {4: ("monitor-2", "monitor-3")}},
             "epoch 4 had 2 leaders: monitor-2, monitor-3",
         ),
-        ({"flaws": ("leader: an epoch that went back",)}, "an epoch that went back"),
+        ({"violations": ("leader: an epoch that went back",)}, "an epoch that went back"),
         ({"clients_ended": 0}, "1 of 1 clients did not end"),
     ],
 )

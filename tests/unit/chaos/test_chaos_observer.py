@@ -58,7 +58,7 @@ def test_every_leader_is_remembered_with_its_epoch(registry, settings):
         eventually(lambda: len(witness.leaders_by_epoch()) == 3)
     assert witness.leaders() == ["monitor-1", "monitor-3", "monitor-2"]
     assert witness.leaders_by_epoch() == {1: ("monitor-1",), 2: ("monitor-3",), 3: ("monitor-2",)}
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_an_epoch_with_two_leaders_is_found(registry, settings):
@@ -66,7 +66,7 @@ def test_an_epoch_with_two_leaders_is_found(registry, settings):
     with RegistryObserver(settings) as witness:
         change(settings, holder="000002 two")
         eventually(lambda: witness.leaders_by_epoch() == {1: ("monitor-3", "monitor-2")})
-    assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch with two holders"]
+    assert [flaw.partition(": [")[0] for flaw in witness.violations()] == ["leader: an epoch with two holders"]
 
 
 def test_an_epoch_that_goes_back_is_found(registry, settings):
@@ -75,7 +75,7 @@ def test_an_epoch_that_goes_back_is_found(registry, settings):
     with RegistryObserver(settings) as witness:
         change(settings, epoch=1)
         eventually(lambda: witness.epochs("leader") == [2, 1])
-    assert [flaw.partition(": [")[0] for flaw in witness.flaws()] == ["leader: an epoch that went back"]
+    assert [flaw.partition(": [")[0] for flaw in witness.violations()] == ["leader: an epoch that went back"]
 
 
 def act(settings, monitor, action, as_json=False):
@@ -99,7 +99,7 @@ def test_what_leaders_do_is_read_from_their_logs(registry, settings):
         act(settings, "monitor-3", REVIVAL, as_json=True)
         act(settings, "monitor-3", (1, "opens barrier of", RUN))
         assert witness.actions_by_epoch() == {1: {"monitor-3": 2}}
-    assert witness.flaws() == []
+    assert witness.violations() == []
 
 
 def test_two_monitors_that_act_under_one_epoch_are_found(registry, settings):
@@ -107,7 +107,7 @@ def test_two_monitors_that_act_under_one_epoch_are_found(registry, settings):
     with RegistryObserver(settings) as witness:
         act(settings, "monitor-3", REVIVAL)
         act(settings, "monitor-2", (1, "force-ends", RUN))
-    assert witness.flaws() == [
+    assert witness.violations() == [
         "leader: two monitors acted under epoch 1: {'monitor-2': 1, 'monitor-3': 1}",
         "leader: monitor-2 acted under epoch 1 of ('monitor-3',)",
     ]
@@ -138,4 +138,4 @@ def test_nodes_are_known_as_they_were_last_seen(registry, settings):
 def test_a_registry_that_is_not_there_is_waited_for(tmp_path):
     away = Settings(registry={"url": "postgresql://nobody@127.0.0.1:9/none"}, home=tmp_path)
     with RegistryObserver(away) as witness:
-        assert (witness.nodes, witness.leader, witness.flaws()) == ({}, None, [])
+        assert (witness.nodes, witness.leader, witness.violations()) == ({}, None, [])

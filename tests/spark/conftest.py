@@ -23,7 +23,7 @@ Multiset = Counter[tuple[Any, ...]]
 _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.maxMetadataStringLength": "10000",  # plans show their filters and columns in full
-    # Otherwise the optimizer would answer by itself what is asked of hand-made rows.
+    # Otherwise the optimizer evaluates queries of hand-made rows itself, without executing a plan.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
 }
 
@@ -74,7 +74,8 @@ def collected() -> Callable[[dict[str, DataFrame]], dict[str, Multiset]]:
 
 @pytest.fixture
 def make_pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
-    """A pipeline in `tmp_path`, or elsewhere; the same place again is its next life."""
+    """A pipeline in `tmp_path` or another folder; a second one in the same folder takes over from the
+    first."""
     made: list[Pipeline] = []
 
     def make(path: Path = tmp_path / "home", **options: Any) -> Pipeline:

@@ -1,4 +1,4 @@
-"""A pipeline without processes of its own: registry, home, stream and final step, as a test drives them."""
+"""A pipeline in the process of the test, which drives its stream and final steps."""
 
 import csv
 import functools
@@ -45,12 +45,12 @@ Answers = dict[str, list[tuple[str, ...]]]
 
 
 class Killed(Exception):
-    """Dead, as far as a part of this process can be."""
+    """Ends a part of this process as a crash would."""
 
 
 @contextmanager
 def dying_at(point: str, nth: int = 1) -> Iterator[None]:
-    """Whoever passes this crash point for the n-th time within the block goes no further."""
+    """Raises Killed where this crash point is passed for the n-th time in the block, and expects it."""
     passed = 0
 
     def crash_point(name: str) -> None:
@@ -67,7 +67,7 @@ def dying_at(point: str, nth: int = 1) -> Iterator[None]:
 
 
 class Pipeline:
-    """Making another one of the same path is its next life, which takes over from this one."""
+    """Another one with the same path takes over from this one, as the next process of a pipeline does."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Pipeline:
     ) -> None:
         self.home, self.registry, self.shards = Home(path), open_registry("sqlite", path), shards
         self.storage = storage or LocalStorage(path)
-        self.fence = Fence(NAME, self.registry.take_over(NAME, "a life", FOR_LONG), "a life")
+        self.fence = Fence(NAME, self.registry.take_over(NAME, "holder", FOR_LONG), "holder")
         self.stopping = threading.Event()
         self.work = BatchWork(NAME, spark, self.registry, self.storage, self.fence, self.stopping)
         self.checkpoint = self.home.checkpoint(NAME, range(shards))
@@ -132,7 +132,7 @@ class Pipeline:
         *,
         encode: Callable[[Table, pa.Table], bytes] = encode,
     ) -> Key:
-        """Where it lies."""
+        """Stores and registers a chunk, and returns its key."""
         digest, content = f"{table}-{number}", encode(self.form(run, table), rows)
         key = self.storage.name_of(KEYS.chunk(run, table, number % self.shards, number), digest)
         self.storage.replace(key, content)
@@ -149,12 +149,12 @@ class Pipeline:
         return key
 
     def seal(self, run: str) -> None:
-        """With what is durable now."""
+        """Ends every table with the chunks that are durable now."""
         for table, state in self.registry.table_states(run).items():
             assert self.registry.end_table(run, table, state.chunks, state.rows).sealed
 
     def upload(self, chunks: Iterable[Chunk], asked: Parameters | QuestionSet | None = None) -> str:
-        """A run from its first chunk to its last END."""
+        """Uploads a run, from its first chunk to its last END."""
         run = self.open(asked)
         for chunk in chunks:
             self.put(run, chunk)
@@ -162,11 +162,11 @@ class Pipeline:
         return run
 
     def stream_all(self) -> None:
-        """All that is in the log, by a streaming query."""
+        """Processes the whole log by a streaming query."""
         self.stream.run_available()
 
     def stream_until_the_end(self, seconds: float = 120) -> None:
-        """As a pipeline does it that nobody stops: through trouble, until the log is processed."""
+        """Runs the stream with its retries until the log is processed."""
         running = threading.Thread(target=self.stream.run)
         running.start()
         deadline = time.monotonic() + seconds
@@ -186,7 +186,7 @@ class Pipeline:
         return {shard: self.registry.last_sequence(shard) for shard in range(self.shards)}
 
     def step(self) -> bool:
-        """The next batch, as the stream takes it, but without a query around it; False if there is none."""
+        """Processes the next batch as the stream does, without a query; False if there is none."""
         reader = ChunkLogReader(lambda: self.registry, self.stream.bounds)
         start = reader.initialOffset()
         rows, end = reader.read(start)
@@ -197,12 +197,12 @@ class Pipeline:
         return start != end
 
     def process(self) -> None:
-        """All that is in the log, batch by batch."""
+        """Processes the whole log, batch by batch, without a query."""
         while self.step():
             pass
 
     def finish(self, *runs: str) -> None:
-        """As if the barrier had opened for them."""
+        """Finishes these runs as if their barriers had opened."""
         for run in runs:
             self.registry.open_barrier(run)
             self.finalizer.finish(run)
@@ -211,7 +211,7 @@ class Pipeline:
         return self.registry.get_run(run).state
 
     def reason(self, run: str) -> str:
-        """Why it failed."""
+        """Why the run failed."""
         assert self.state(run) is RunState.FAILED
         return self.registry.get_run(run).error or ""
 

@@ -21,7 +21,7 @@ def half(year, number):
 
 
 @pytest.mark.parametrize("parameters", [Parameters(), Parameters(2024, 2030), Parameters(1, 9998)])
-def test_sums_of_one_chunk_however_many_years_are_asked_about(table, collected, parameters):
+def test_a_chunk_is_summed_for_any_range_of_years(table, collected, parameters):
     items = table(
         "transaction_items",
         [
@@ -85,7 +85,7 @@ def test_wide_sums_are_exact_where_64_bits_are_not_enough(table, collected):
     assert collected({"wide": wide})["wide"] == Counter([(20, str(20 * (10**18 - 1)))])
 
 
-def test_rows_that_name_their_run_and_shard_are_kept_apart(table, collected):
+def test_rows_of_several_runs_and_shards_are_summed_apart(table, collected):
     sales = table("transactions", [("a", 1, 7, "80.5", "2024-01-01 12:00:00")], run="one").union(
         table("transactions", [("a", 1, 7, "80.5", "2024-01-01 12:00:00")] * 2, run="two")
     )
@@ -122,7 +122,7 @@ def test_rows_are_counted_by_the_conditions_that_they_meet(table, collected):
     assert collected({"counts": sales.transform(counted)})["counts"] == Counter([(2, 1, 2)])
 
 
-def test_a_chunk_without_rows_leaves_nothing_behind(table, collected):
+def test_a_chunk_without_rows_has_empty_partials(table, collected):
     empty = {"transactions": table("transactions", []), "transaction_items": table("transaction_items", [])}
     made = {
         name: empty[partial_plan(name).fact].transform(partial_of(partial_plan(name), Parameters()))

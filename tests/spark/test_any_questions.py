@@ -22,13 +22,13 @@ from kopitiam.verification import expected_answers
 from question_oracle import expected_rows
 
 PARAMETERS = Parameters(top=2)
-EXAMPLES = 60 if os.environ.get("KOPI_TEST_FULL") else 6
+EXAMPLES = 60 if os.environ.get("KOPI_TEST_FULL") else 4
 AT_ONCE = 8  # questions in a run
 quickly = settings(
     deadline=None,
     database=None,
     derandomize=True,
-    phases=[Phase.explicit, Phase.generate],  # to shrink tables of texts takes minutes
+    phases=[Phase.explicit, Phase.generate],  # shrinking tables of texts takes minutes
     suppress_health_check=list(HealthCheck),
 )
 

@@ -1,4 +1,4 @@
-"""Attempts that end badly are counted, and three are enough; those that others end are given back."""
+"""Failed attempts count, and the third fails the run; attempts that end for other reasons are withdrawn."""
 
 import pytest
 from chunked_sales import cut, plain, sales
@@ -30,7 +30,9 @@ def raising(error: Exception):
     return fail
 
 
-def test_a_batch_that_dies_is_tried_run_by_run_and_only_the_guilty_one_fails(make_pipeline, monkeypatch):
+def test_a_batch_that_crashes_is_retried_run_by_run_and_only_the_run_that_caused_it_fails(
+    make_pipeline, monkeypatch
+):
     pipeline = make_pipeline()
     innocent, guilty, other = (pipeline.upload(CHUNKS) for _ in range(3))
     write, tried = BatchWork._write, []
@@ -63,7 +65,7 @@ def test_a_batch_that_dies_is_tried_run_by_run_and_only_the_guilty_one_fails(mak
     assert pipeline.answers(innocent) == pipeline.answers(other) == plain(CHUNKS)
 
 
-def test_a_final_step_that_always_dies_fails_its_run_after_three_attempts(ready, monkeypatch):
+def test_a_final_step_that_always_crashes_fails_its_run_after_three_attempts(ready, monkeypatch):
     pipeline, run = ready
     with monkeypatch.context() as patches:
         patches.setattr(finalize, "answer", raising(Killed("final")))
@@ -74,15 +76,15 @@ def test_a_final_step_that_always_dies_fails_its_run_after_three_attempts(ready,
     assert "the final step was tried three times" in pipeline.reason(run)
 
 
-def test_an_attempt_whose_process_was_killed_counts_without_a_word(ready):
+def test_an_attempt_whose_process_was_killed_counts_without_a_reason(ready):
     pipeline, run = ready
-    for life in range(3):  # each begins, and is never heard of again
+    for life in range(3):  # each begins and never ends
         pipeline.registry.begin_attempt(f"life {life}", "final", [run], pipeline.fence)
     assert pipeline.finalizer.finish(run) is None
-    assert pipeline.reason(run).endswith("the last time the pipeline's process ended without a word")
+    assert pipeline.reason(run).endswith("the last time the pipeline's process died without an error")
 
 
-def test_two_attempts_that_ended_badly_are_forgotten_when_the_third_succeeds(ready):
+def test_two_failed_attempts_are_forgotten_when_the_third_succeeds(ready):
     pipeline, run = ready
     for life in range(2):
         pipeline.registry.begin_attempt(f"life {life}", "final", [run], pipeline.fence)
@@ -91,7 +93,7 @@ def test_two_attempts_that_ended_badly_are_forgotten_when_the_third_succeeds(rea
     assert pipeline.registry.attempts([run], "final") == {}
 
 
-def test_what_is_no_fault_of_the_run_gives_the_attempt_back(ready, monkeypatch):
+def test_an_attempt_that_ends_without_fault_of_its_run_is_withdrawn(ready, monkeypatch):
     pipeline, run = ready
     monkeypatch.setattr(finalize, "answer", raising(Unavailable("storage is away")))
     for _ in range(4):
@@ -113,7 +115,7 @@ def test_what_is_no_fault_of_the_run_gives_the_attempt_back(ready, monkeypatch):
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
-def test_a_stop_gives_back_all_attempts_in_hand(ready, monkeypatch):
+def test_a_stop_withdraws_all_running_attempts(ready, monkeypatch):
     pipeline, run = ready
     seen = []
 
@@ -131,7 +133,7 @@ def test_a_stop_gives_back_all_attempts_in_hand(ready, monkeypatch):
     assert pipeline.registry.attempts([run], "final") == {}
 
 
-def test_a_commit_that_fails_gives_the_attempt_back(make_pipeline, monkeypatch):
+def test_a_commit_that_fails_withdraws_the_attempt(make_pipeline, monkeypatch):
     pipeline = make_pipeline()
     run = pipeline.upload(CHUNKS)
     with monkeypatch.context() as patches:
@@ -145,7 +147,7 @@ def test_a_commit_that_fails_gives_the_attempt_back(make_pipeline, monkeypatch):
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
-def test_provisional_answers_that_always_die_are_given_up_and_the_run_goes_on(ready, monkeypatch):
+def test_provisional_answers_that_always_crash_are_given_up_and_the_run_continues(ready, monkeypatch):
     pipeline, run = ready
     with monkeypatch.context() as patches:
         patches.setattr(finalize, "answer", raising(Killed("provisional")))

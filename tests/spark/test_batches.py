@@ -1,4 +1,4 @@
-"""One batch for many runs: each gets its own answers, and the trouble of one is no trouble of another."""
+"""One batch for many runs: each gets its own answers, and a failing run does not disturb the others."""
 
 import contextlib
 import sqlite3
@@ -41,7 +41,7 @@ def flip_a_bit(file: Path) -> None:
     file.write_bytes(content)
 
 
-def test_runs_that_ask_differently_share_a_batch(make_pipeline):
+def test_runs_with_different_questions_share_a_batch(make_pipeline):
     pipeline = make_pipeline(shards=2)
     runs = {asked: pipeline.upload(CHUNKS, asked) for asked in ASKED}
     twin = pipeline.upload(CHUNKS)
@@ -58,7 +58,7 @@ def test_runs_that_ask_differently_share_a_batch(make_pipeline):
 
 @pytest.fixture
 def poisoned(make_pipeline) -> tuple[Pipeline, dict[str, str]]:
-    """A batch in which most runs have a chunk that is not as it should be."""
+    """A batch in which most runs have a damaged chunk."""
     pipeline = make_pipeline()
     runs = {}
     for table, harm in (
@@ -89,7 +89,9 @@ def test_a_poisoned_chunk_fails_its_own_run_only_and_is_named(poisoned):
     for table, harm in (("users", truncate), ("transaction_items", flip_a_bit), ("transactions", flip_a_bit)):
         assert reasons[f"{table} {harm.__name__}"].startswith(f"{table} chunk 0 is damaged: ")
     assert reasons["miscounted"] == "stores chunk 0 has 1 rows, 2 were registered"
-    earlier = reasons["earlier"]  # by a version that kept no digest of the file: a page's checksum tells
+    earlier = reasons[
+        "earlier"
+    ]  # registered by a version without digests of files: a page's checksum shows the damage
     assert earlier.startswith("Spark failed: ")
     assert "table=transactions/" in earlier
     assert "chunk-00000.parquet" in earlier
@@ -100,7 +102,7 @@ def test_a_poisoned_chunk_fails_its_own_run_only_and_is_named(poisoned):
     assert pipeline.answers(sound) == plain(CHUNKS)
 
 
-def test_chunks_of_a_run_that_is_over_are_passed_by(make_pipeline):
+def test_chunks_of_a_run_that_is_over_are_skipped(make_pipeline):
     pipeline = make_pipeline(max_chunks=len(CHUNKS))
     ended, failed, forgotten, sound = (pipeline.upload(CHUNKS) for _ in range(4))
     pipeline.step()  # all of `ended`
@@ -138,11 +140,11 @@ def test_a_run_that_ends_while_its_batch_is_computed_leaves_nothing(make_pipelin
     assert pipeline.answers(sound) == plain(CHUNKS)
 
 
-def test_a_pipeline_whose_place_was_taken_fails_no_run(make_pipeline):
+def test_a_fenced_pipeline_fails_no_run(make_pipeline):
     old = make_pipeline()
     run = old.upload(CHUNKS)
     old.home.chunk(run, "users", 0, 0).unlink()
-    make_pipeline()  # its next life
+    make_pipeline()  # takes over from the first one
 
     with pytest.raises(StaleEpoch):
         old.step()
@@ -151,10 +153,10 @@ def test_a_pipeline_whose_place_was_taken_fails_no_run(make_pipeline):
     assert old.home.chunk(run, "transactions", 0, 0).exists()
 
 
-def test_a_full_disk_is_no_fault_of_any_run(make_pipeline, tmp_path, monkeypatch):
+def test_a_full_disk_fails_no_run(make_pipeline, tmp_path, monkeypatch):
     with mounted(tmp_path / "disk") as disk:
         storage = LocalStorage(disk)
-        monkeypatch.setattr(storage, "check", lambda: None)  # when it is asked, there is room again
+        monkeypatch.setattr(storage, "check", lambda: None)  # by then there is room again
         pipeline = make_pipeline(storage=storage)
         runs = [pipeline.upload(CHUNKS) for _ in range(2)]
         for work in (pipeline.step, lambda: pipeline.finish(*runs)):

@@ -124,7 +124,7 @@ def ways_to_write() -> dict[str, Callable[[pa.Table], bytes]]:
     }
 
 
-def test_what_the_gateway_accepts_spark_reads(make_pipeline, spark, tmp_path):
+def test_spark_reads_what_the_gateway_accepts(make_pipeline, spark, tmp_path):
     """All ways as runs of one batch, with the filters of the questions: each leaves the same partials, and
     the tables that are joined have the same rows."""
     pipeline, chunks, body = make_pipeline(), sales_without_equal_amounts(SOME), tmp_path / "body"

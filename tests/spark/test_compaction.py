@@ -1,4 +1,4 @@
-"""Partials are merged on the way: few remain, and they still add up to the same."""
+"""Partials are merged during an upload: few remain, with the same sums."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def known(pipeline: Pipeline, run: str) -> set[str]:
     return {each.path for each in pipeline.registry.partials(run)}
 
 
-def test_the_partials_of_many_batches_stay_few_and_add_up_to_the_same(make_pipeline):
+def test_partials_of_many_batches_stay_few_and_keep_their_sums(make_pipeline):
     pipeline = make_pipeline(max_chunks=1)
     run = pipeline.open()
     counts = []
@@ -61,7 +61,7 @@ def test_the_partials_of_many_batches_stay_few_and_add_up_to_the_same(make_pipel
     assert pipeline.answers(run) == plain(ITEMS)
 
 
-def test_a_merge_cut_short_counts_the_old_ones_or_the_new_one_never_both(make_pipeline):
+def test_after_a_crash_in_a_merge_either_the_old_partials_or_the_new_one_count(make_pipeline):
     pipeline = make_pipeline()
     run = pipeline.open()
     for part in (0, 1):
@@ -78,7 +78,7 @@ def test_a_merge_cut_short_counts_the_old_ones_or_the_new_one_never_both(make_pi
         (new,) = on_disk(pipeline) - before
         assert (new in known(pipeline, run)) is bool(merged)
         assert on_disk(pipeline) >= before  # both are there, and one of them counts
-        pipeline = make_pipeline()  # the next life
+        pipeline = make_pipeline()  # the next process
         pipeline.stream.sweep()
         assert (new in on_disk(pipeline)) is bool(merged)
         assert on_disk(pipeline) >= known(pipeline, run)
@@ -92,7 +92,7 @@ def test_a_merge_cut_short_counts_the_old_ones_or_the_new_one_never_both(make_pi
     assert on_disk(pipeline) == set()
 
 
-def test_behind_the_barrier_nothing_is_replaced(make_pipeline):
+def test_no_partial_is_replaced_behind_the_barrier(make_pipeline):
     pipeline = make_pipeline(max_chunks=1)
     run = pipeline.upload(ITEMS[:2])
     pipeline.process()

@@ -1,4 +1,4 @@
-"""Partials are counted: what vanishes, is cut short or lies there twice is noticed, with the figures."""
+"""Rows of partials are counted: missing, truncated and duplicate files are noticed, with the figures."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_each_partial_is_committed_with_its_rows(processed):
 
 
 @pytest.mark.parametrize("harm", [vanish, truncate, duplicate])
-def test_partials_that_changed_after_their_batch_fail_the_attempt_and_at_last_the_run(processed, harm):
+def test_partials_that_changed_after_their_batch_fail_the_attempts_and_then_the_run(processed, harm):
     pipeline, run = processed
     partial = next(each for each in pipeline.registry.partials(run) if kind_of(each.path) == "4")
     folder = pipeline.home.partials / partial.path
@@ -65,7 +65,7 @@ def test_partials_that_changed_after_their_batch_fail_the_attempt_and_at_last_th
     with pytest.raises(PartialsDiffer, match=rf"partials of 4 have \d+ rows, {partial.rows} were"):
         pipeline.finalizer.finish(run)
     assert pipeline.state(run) is RunState.FINAL
-    if harm is vanish:  # it was only out of sight
+    if harm is vanish:  # the file was only moved away
         shutil.copytree(whole, folder, dirs_exist_ok=True)
         pipeline.finalizer.finish(run)
         assert pipeline.answers(run) == plain(CHUNKS)
@@ -116,7 +116,7 @@ def test_a_batch_without_metrics_is_counted_by_a_second_job(make_pipeline, monke
     assert not any(pipeline.answers(unasked).values())
 
 
-def test_the_rows_of_a_write_are_found_behind_many_later_queries(spark, tmp_path):
+def test_the_metrics_of_a_write_are_found_behind_many_later_queries(spark, tmp_path):
     with described_jobs(spark, "a long write"):
         spark.range(7).write.parquet(str(tmp_path / "written"))
     for _ in range(jobs._PAGE + 1):

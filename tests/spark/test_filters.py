@@ -69,7 +69,7 @@ def test_items_are_filtered_by_their_own_time(table, collected):
     assert kept["items"] == rows(2)
 
 
-def test_opening_and_closing_second_are_both_open(table, collected):
+def test_opening_and_closing_second_are_both_inclusive(table, collected):
     days = ("2024-01-01", "2024-02-29", "2025-07-01", "1969-12-31")
     clocks = ("00:00:00", "05:59:59", "06:00:00", "12:30:00", "22:59:59", "23:00:00", "23:00:01", "23:59:59")
     sales = sales_at(table, *(f"{day} {clock}" for day in days for clock in clocks))
@@ -85,7 +85,7 @@ def test_opening_and_closing_second_are_both_open(table, collected):
     assert kept["all day"] == rows(*(f"{day} {clock}" for day in days for clock in clocks))
 
 
-def test_the_least_amount_is_large_enough(table, collected):
+def test_the_minimum_amount_is_inclusive(table, collected):
     sales = sales_of(
         table, "-75", "0", "60.4999", "60.5", "74.9999", "75", "75.0001", "75.075", "99999999999999.9999"
     )
@@ -99,7 +99,7 @@ def test_the_least_amount_is_large_enough(table, collected):
     assert kept["-75.0001"] == large + rows("-75", "0", "60.4999", "60.5", "74.9999")
 
 
-def test_a_row_that_is_there_twice_stays_twice(table, collected):
+def test_a_duplicate_row_counts_twice(table, collected):
     sales = sales_at(table, "2024-01-01 06:00:00", "2024-01-01 06:00:00")
     kept = sales.transform(filtered(frozenset({"@year", "@hour", "@amount"}), Parameters()))
     assert collected({"kept": ids(kept)})["kept"] == Counter({("2024-01-01 06:00:00",): 2})
@@ -117,7 +117,7 @@ def test_conditions_on_years_and_days_are_ranges_that_parquet_can_skip_by(table,
         "year(created_at) >= 2024": times[1:],
         "date(created_at) = '2024-12-31'": times[2:3],
         "date(created_at) >= '2024-12-31'": times[2:],
-        "year(created_at) < 99999": times,  # a year that no calendar has
+        "year(created_at) < 99999": times,  # after the year 9999
     }
     scope = Scope("transactions")
     frames = {text: sales.transform(filter_by(parse(text, scope))) for text in texts}

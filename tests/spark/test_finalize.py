@@ -1,4 +1,4 @@
-"""The final step: provisional answers before it, one claimant, one published attempt, nothing left over."""
+"""The final step: provisional answers before it, one claim, one published attempt, no files left behind."""
 
 import errno
 import json
@@ -25,7 +25,7 @@ def rows(chunks):
     return sum(len(chunk.rows) for chunk in chunks)
 
 
-def test_provisional_answers_cover_what_was_processed_until_the_final_ones_come(make_pipeline):
+def test_provisional_answers_cover_the_processed_chunks_until_the_final_answers(make_pipeline):
     pipeline = make_pipeline(max_chunks=PROCESSED)
     run = pipeline.open()
     for chunk in ORDER:
@@ -51,11 +51,11 @@ def test_provisional_answers_cover_what_was_processed_until_the_final_ones_come(
 
     latest = pipeline.registry.provisional(run)
     assert latest.figures == dict.fromkeys(covered, rows(ORDER))
-    assert folder.is_dir()  # somebody may be reading it
+    assert folder.is_dir()  # a client may be reading it
     assert answers_in(pipeline.home.provisional(run, latest.attempt)) == plain(ORDER)
 
     pipeline.finish(run)
-    pipeline.finalizer.provide(run)  # somebody asked too late
+    pipeline.finalizer.provide(run)  # a late request
 
     assert pipeline.answers(run) == plain(ORDER)
     told = json.loads((pipeline.published(run) / "results_query_1.json").read_text())
@@ -76,7 +76,7 @@ def ready(make_pipeline):
     return pipeline, run
 
 
-def test_only_one_claimant_makes_the_answers(ready):
+def test_only_one_pipeline_publishes_the_answers(ready):
     pipeline, run = ready
     other = Fence("pipeline-2", pipeline.registry.take_over("pipeline-2", "another", 60), "another")
     assert pipeline.registry.claim_final(run, other)
@@ -85,17 +85,17 @@ def test_only_one_claimant_makes_the_answers(ready):
 
     assert (pipeline.state(run), pipeline.registry.results(run)) == (RunState.FINAL, None)
     assert not pipeline.home.results(run).exists()
-    pipeline.registry.take_over("pipeline-2", "its next life", 60)  # which has claimed nothing
+    pipeline.registry.take_over("pipeline-2", "its next process", 60)  # which has claimed nothing
     assert pipeline.finalizer.finish(run) == sum(len(answer) for answer in plain(CHUNKS).values())
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
-def test_answers_killed_at_any_point_are_made_again_and_leave_nothing_behind(ready, make_pipeline):
+def test_a_final_step_that_crashes_at_any_point_is_repeated_and_leaves_no_files_behind(ready, make_pipeline):
     pipeline, run = ready
     for point in ("final.claimed", "results.written", "results.published"):
         with dying_at(point):
             pipeline.finalizer.finish(run)
-        pipeline = make_pipeline(shards=2)  # the next life
+        pipeline = make_pipeline(shards=2)  # the next process
     assert pipeline.state(run) is RunState.DONE
     assert pipeline.answers(run) == plain(CHUNKS)
 
@@ -137,7 +137,7 @@ def flip_a_bit(file):
 
 
 @pytest.mark.parametrize(("harm", "told"), [(Path.unlink, "cannot be read"), (flip_a_bit, "is damaged")])
-def test_a_table_that_broke_after_its_batch_fails_its_run(ready, harm, told):
+def test_a_chunk_damaged_after_its_batch_fails_its_run(ready, harm, told):
     pipeline, run = ready
     harm(pipeline.home.chunk(run, "users", 0, 0))
 
@@ -164,7 +164,7 @@ def publish_and_lose_the_connection(ready, monkeypatch):
 
 
 @pytest.mark.usefixtures("publish_and_lose_the_connection")
-def test_a_commit_that_was_made_but_not_told_publishes_the_answers(ready):
+def test_a_commit_whose_reply_was_lost_publishes_the_answers(ready):
     pipeline, run = ready
 
     assert pipeline.finalizer.finish(run) == sum(map(len, plain(CHUNKS).values()))
@@ -174,7 +174,7 @@ def test_a_commit_that_was_made_but_not_told_publishes_the_answers(ready):
 
 
 @pytest.mark.usefixtures("publish_and_lose_the_connection")
-def test_answers_of_which_nobody_knows_whether_they_count_are_kept(ready, monkeypatch):
+def test_answers_are_kept_while_it_is_unknown_whether_they_were_committed(ready, monkeypatch):
     pipeline, run = ready
 
     with monkeypatch.context() as patches, pytest.raises(RegistryUnavailable):
@@ -184,7 +184,7 @@ def test_answers_of_which_nobody_knows_whether_they_count_are_kept(ready, monkey
     assert (pipeline.state(run), pipeline.answers(run)) == (RunState.DONE, plain(CHUNKS))
 
 
-def test_answers_whose_commit_was_not_made_go_and_are_made_again(ready, monkeypatch):
+def test_answers_whose_commit_failed_are_removed_and_computed_again(ready, monkeypatch):
     pipeline, run = ready
 
     with monkeypatch.context() as patches, pytest.raises(RegistryUnavailable):
@@ -197,7 +197,7 @@ def test_answers_whose_commit_was_not_made_go_and_are_made_again(ready, monkeypa
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
-def test_answers_without_room_on_the_disk_go_and_are_made_again(ready, monkeypatch):
+def test_answers_that_fill_the_disk_are_removed_and_computed_again(ready, monkeypatch):
     pipeline, run = ready
     write_answers = finalize.write_answers
 
@@ -217,11 +217,11 @@ def test_answers_without_room_on_the_disk_go_and_are_made_again(ready, monkeypat
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
-def test_a_pipeline_whose_place_was_taken_meanwhile_fails_no_run(ready, make_pipeline, monkeypatch):
+def test_a_pipeline_that_is_fenced_during_a_final_step_fails_no_run(ready, make_pipeline, monkeypatch):
     pipeline, run = ready
 
     def fail(*_):
-        make_pipeline(shards=2)  # the next life
+        make_pipeline(shards=2)  # the next process
         raise RunFailed("Spark failed: jobs were cancelled")
 
     monkeypatch.setattr(finalize, "answer", fail)

@@ -1,4 +1,4 @@
-"""Names and birthdates: no ranked row is lost or doubled, whatever its table says."""
+"""Names and birthdates: joins neither lose nor repeat a ranked row, whatever the joined table has."""
 
 from collections import Counter
 
@@ -31,7 +31,7 @@ def test_an_unknown_item_keeps_its_id_as_its_name(spark, table, collected):
     )
 
 
-def test_stores_are_named_and_one_without_sales_does_not_show(spark, stores, collected):
+def test_stores_are_named_and_one_without_sales_is_left_out(spark, stores, collected):
     rows = [(4048, 1, 10), (4048, 2, 20), (4049, 3, 30)]
     totals = spark.createDataFrame(rows, "k0 long, k1 long, m0 long")
     named = totals.transform(finished(answer_plan("3"), {"stores": stores}))
@@ -44,7 +44,7 @@ def test_stores_are_named_and_one_without_sales_does_not_show(spark, stores, col
     )
 
 
-def test_an_unknown_customer_has_no_birthdate_but_stays(spark, table, stores, collected):
+def test_an_unknown_customer_stays_without_a_birthdate(spark, table, stores, collected):
     users = table(
         "users", [(1, "1990-01-01"), (2, None), (3, None), (3, "2000-02-29"), (3, "1999-12-31"), (9, None)]
     )
@@ -62,7 +62,7 @@ def test_an_unknown_customer_has_no_birthdate_but_stays(spark, table, stores, co
     )
 
 
-def test_with_empty_tables_every_id_stands_for_itself(spark, table, collected):
+def test_with_empty_tables_ids_take_the_place_of_names(spark, table, collected):
     ranked = spark.createDataFrame([(1, 2, 3, 1)], "k0 long, k1 long, m0 long, rank long")
     empty = {"users": table("users", []), "stores": table("stores", [])}
     named = ranked.transform(finished(answer_plan("4"), empty))

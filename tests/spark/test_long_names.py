@@ -1,5 +1,6 @@
-"""A body of less than a megabyte that unfolds to nearly a gigabyte of names: its run is answered too."""
+"""A small body that unfolds to hundreds of megabytes of names (in full: nearly a gigabyte) is answered."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,9 @@ from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Table
 from kopitiam.questions.question_set import QuestionSet
 
-STORES, CHUNK = 200_000, 50_000
-SOLD_LATER = 70_000  # stores with sales in the second half-year too
+IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
+STORES, CHUNK = (200_000, 50_000) if IS_FULL else (60_000, 20_000)  # more than is collected
+SOLD_LATER = STORES // 3  # stores with sales in the second half-year too
 FOUR_BYTES = "\N{SMILING FACE WITH SUNGLASSES}"
 NAMES = [letter + FOUR_BYTES * (MAX_TEXT_CHARACTERS - 1) for letter in "cab"]
 FIRST_HALF, SECOND_HALF = 1_709_294_400, 1_725_192_000  # seconds since 1970, at noon
@@ -61,7 +63,7 @@ def pipeline(make_pipeline, tmp_path) -> Iterator:
     shutil.rmtree(tmp_path / "home")  # two gigabytes
 
 
-def test_two_hundred_thousand_stores_with_the_longest_names_are_answered(pipeline):
+def test_many_stores_with_the_longest_names_are_answered(pipeline):
     run = pipeline.open(ASKED)
     sent = 0
     for number, first in enumerate(range(0, STORES, CHUNK)):

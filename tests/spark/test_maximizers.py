@@ -1,4 +1,4 @@
-"""Partials are added before they are ranked; of equals the lowest key wins."""
+"""Partials are summed before they are ranked; ties go to the lowest key."""
 
 from collections import Counter
 
@@ -63,7 +63,7 @@ def test_products_are_ranked_by_their_sums(spark, collected):
     assert best["2_2"] == Counter([(1, 2, 12), (2, 4, 50), (3, 8, 90), (4, 5, -30), (5, 0, 1)])
 
 
-def test_payment_value_is_added_up_by_store_and_half(spark, collected):
+def test_payment_value_is_summed_by_store_and_half_year(spark, collected):
     largest = 999_999_999_999_999_999
     rows = [(4048, 1, 1, 100), (4048, 1, 1, -30), (4049, 1, 1, 5), (4048, 2, 1, 0)]
     rows += [(4048, 2, 1, largest)] * 20  # beyond 64 bits
@@ -74,7 +74,7 @@ def test_payment_value_is_added_up_by_store_and_half(spark, collected):
 
 
 @pytest.mark.parametrize("slices", [1, 2, 5])
-def test_of_customers_with_equal_purchases_the_lowest_ids_win(spark, collected, slices):
+def test_ties_of_customers_go_to_the_lowest_user_ids(spark, collected, slices):
     top = collected(
         {
             str(n): ranked(spark, answer_plan("4", Parameters(top=n)), CUSTOMERS, slices).select(
@@ -120,7 +120,7 @@ def test_many_or_long_groups_are_not_ranked_in_memory(spark, collected):
     }
 
 
-def test_empty_keys_come_first_among_equals_and_are_lost_in_no_slice(spark, collected):
+def test_ties_go_to_empty_keys_first_in_every_slice(spark, collected):
     [question] = read_json(
         [
             {

@@ -1,4 +1,4 @@
-"""Runs that another version opened or worked on: each fails with the reason, and holds up no other run."""
+"""Runs that another version opened or processed: each fails with the reason, and delays no other run."""
 
 import json
 
@@ -18,7 +18,7 @@ def change(pipeline, table, **values):
         connection.execute(update(table).where(table.c.run == run).values(**values))
 
 
-def test_a_run_whose_questions_cannot_be_read_fails_beside_one_that_is_answered(make_pipeline):
+def test_a_run_with_unreadable_questions_fails_and_others_are_answered(make_pipeline):
     pipeline = make_pipeline()
     unreadable, other = pipeline.upload(CHUNKS), pipeline.upload(CHUNKS)
     kept = json.dumps({**QuestionSet.of_catalog().to_dict(), "ask": ["of_tomorrow"]})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.cli.options import question_set
+from kopitiam.cli.options import select_questions
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.config import QuestionsSection
@@ -17,10 +17,10 @@ FILE = Path(__file__).parents[2] / "examples" / "questions.toml"
 CHUNK_ROWS = 3_000
 
 
-def test_the_twelve_and_the_four_are_answered_as_by_duckdb(make_pipeline, tiny_folder):
-    own = question_set(QuestionsSection(), Parameters(), [FILE])
+def test_example_and_catalog_questions_have_the_answers_of_duckdb(make_pipeline, tiny_folder):
+    own = select_questions(QuestionsSection(), Parameters(), [FILE])
     names = [*builtin(), *own.by_name]
-    asked = question_set(QuestionsSection(), Parameters(), [FILE], names)
+    asked = select_questions(QuestionsSection(), Parameters(), [FILE], names)
     pipeline = make_pipeline(shards=2, max_chunks=8)
     run = pipeline.open(asked)
     with ThreadPoolExecutor(1) as workers:

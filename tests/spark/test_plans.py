@@ -1,4 +1,4 @@
-"""What Spark really executes for a batch and for a final step, read from its own account of the queries."""
+"""What Spark executes for a batch and for a final step, read from its own list of executions."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ class Executed:
 
 @pytest.fixture(scope="module")
 def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
-    """A batch with all chunks of two runs that ask differently, and the final step of the larger one."""
+    """A batch with all chunks of two runs with different questions, and the final step of the larger one."""
     pipeline = Pipeline(spark, tmp_path_factory.mktemp("plans"))
     with closing(pipeline.registry), pytest.MonkeyPatch.context() as patches:
         patches.setattr("kopitiam.pipeline.tables.BROADCAST_ROWS", 20)  # as if there were millions of users
@@ -88,7 +88,7 @@ def queries_of(spark: SparkSession, work: Callable[[], None]) -> list[Query]:
 
 
 def scans_of(queries: list[Query]) -> dict[str, list[str]]:
-    """By the table or the kind of partial that they read."""
+    """Scans by the table or the kind of partial that they read."""
     found: dict[str, list[str]] = {}
     for query in queries:
         for scan in query.scans:
@@ -103,7 +103,7 @@ def pushed_filters(scan: str) -> str:
 
 
 def conditions(scan: str) -> frozenset[str]:
-    """What is pushed down, without the values."""
+    """Filters that are pushed down, without their values."""
     return frozenset(
         f"{condition}({column})" for condition, column in re.findall(r"(\w+)\((\w+)", pushed_filters(scan))
     )
@@ -121,7 +121,7 @@ def test_a_batch_is_one_job_that_writes_all_kinds_of_all_runs(executed):
     assert set(scans_of(executed.batch)) == {"transactions", "transaction_items"}
 
 
-def test_the_years_reach_down_into_the_parquet_files(executed):
+def test_the_filter_of_years_is_pushed_down_to_the_parquet_files(executed):
     asked = set()
     for scan in (scan for scans in scans_of(executed.batch).values() for scan in scans):
         since = re.search(r"GreaterThanOrEqual\(created_at,(\d{4})-01-01 00:00:00", pushed_filters(scan))
@@ -130,7 +130,7 @@ def test_the_years_reach_down_into_the_parquet_files(executed):
     assert asked == {(2024, 2025), (2024, 2024)}
 
 
-def test_each_branch_of_a_batch_reads_only_the_columns_that_it_needs(executed):
+def test_each_frame_of_a_batch_reads_only_the_columns_that_it_needs(executed):
     read = {name: set(map(columns_read, scans)) for name, scans in scans_of(executed.batch).items()}
     assert read == {
         "transactions": {
@@ -143,8 +143,8 @@ def test_each_branch_of_a_batch_reads_only_the_columns_that_it_needs(executed):
     }
 
 
-def test_each_filter_of_a_batch_reaches_down_as_far_as_it_can(executed):
-    """All but the hours, which are no range of times."""
+def test_each_filter_of_a_batch_is_pushed_down_as_far_as_possible(executed):
+    """All filters but that of hours, which is no range of times."""
     scans = [scan for scans in scans_of(executed.batch).values() for scan in scans]
     pushed = {columns_read(scan): set[frozenset[str]]() for scan in scans}
     for scan in scans:
@@ -174,13 +174,13 @@ def test_the_final_step_reads_partials_and_names_and_no_sales(executed):
     }
 
 
-def test_only_the_wanted_customers_are_looked_up(executed):
+def test_only_ranked_customers_are_looked_up(executed):
     for scan in scans_of(executed.final)["users"]:
         assert re.search(r"\bIn\(user_id, \[\d+(,\d+)*\]\)|EqualTo\(user_id,", pushed_filters(scan))
 
 
 def test_no_row_of_the_data_passes_through_python_and_no_csv_is_parsed_by_spark(executed):
-    """The chunk log does: it is the only source that is not Parquet."""
+    """Except the chunk log, the only source that is not Parquet."""
     for query in (*executed.batch, *executed.final):
         assert not re.search(r"python|pandas|mapinarrow|scan csv", query.plan, re.IGNORECASE)
     logs = [query for query in executed.batch if not query.is_write]

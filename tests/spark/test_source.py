@@ -1,4 +1,4 @@
-"""The chunk log as a source: how much one batch takes, what it passes over, and what Spark is told of it."""
+"""The chunk log as a source: how much one batch reads, what it skips, and what Spark sees of it."""
 
 import functools
 import json
@@ -30,7 +30,7 @@ SLOW = str(slow_lane(0))
 
 
 class Log:
-    """A registry with chunks in it and no file at all: nobody reads one here."""
+    """A registry with chunks but without files, which are not read here."""
 
     def __init__(self, path: Path) -> None:
         self.registry = open_registry("sqlite", path)
@@ -66,7 +66,7 @@ def log(tmp_path):
 
 
 def batches(log: Log, reader: ChunkLogReader) -> list[Descriptors]:
-    """Everything up to the end of the log, each batch committed; repeated, it would read the same again."""
+    """All batches up to the end of the log, each committed; each is read twice with the same result."""
     found, start = [], reader.initialOffset()
     while True:
         rows, end = reader.read(start)
@@ -104,7 +104,7 @@ def test_a_batch_takes_as_many_chunks_and_bytes_as_allowed_in_their_order(log, b
     assert [batch.spans for batch in found] == [{0: span} for span in zip([0, *ends], ends, strict=False)]
 
 
-def test_shards_share_a_batch_and_one_that_is_empty_takes_no_part(log):
+def test_shards_share_a_batch_and_empty_ones_have_no_span(log):
     log.add(7, shards=2)  # four in shard 0, three in shard 1, none in shard 2
     found = batches(log, log.reader(shards=3, max_chunks=6))
     assert [batch.spans for batch in found] == [{0: (0, 2), 1: (0, 2)}, {0: (2, 4), 1: (2, 3)}]
@@ -112,7 +112,7 @@ def test_shards_share_a_batch_and_one_that_is_empty_takes_no_part(log):
     assert {(chunk.shard, chunk.number % 2) for batch in found for chunk in batch.chunks} == {(0, 0), (1, 1)}
 
 
-def test_what_comes_after_the_start_waits_for_the_next_time(log):
+def test_available_now_leaves_chunks_that_arrive_after_the_start(log):
     run = log.add(3)
     reader = log.reader(max_chunks=2)
     reader.prepareForTriggerAvailableNow()
@@ -121,8 +121,8 @@ def test_what_comes_after_the_start_waits_for_the_next_time(log):
     assert [numbers(batch) for batch in batches(log, log.reader())] == [list(range(3, 9))]
 
 
-def test_holes_of_forgotten_runs_are_passed_over(log):
-    """Also a batch of nothing but holes, after which nothing would come."""
+def test_sequence_numbers_of_forgotten_runs_are_skipped(log):
+    """Also a batch with only such numbers, which must not stop the stream."""
     first, second = log.add(3), log.add(2)
     log.forget(first)
     (only,) = batches(log, log.reader(max_chunks=2))
@@ -136,21 +136,21 @@ def test_holes_of_forgotten_runs_are_passed_over(log):
     assert (final.spans, {chunk.run for chunk in final.chunks}) == ({0: (7, 9)}, {last})
 
 
-def test_a_reader_does_not_wait_where_the_registry_has_not_been(log):
-    """As after a backup of the registry was restored: nothing would ever come from there."""
+def test_a_checkpoint_ahead_of_the_registry_is_foreign(log):
+    """As after the registry was restored from a backup: the reader would wait for ever."""
     log.add(3)
     with pytest.raises(ForeignCheckpoint, match="has not reached"):
         log.reader().read({"0": 3, SLOW: 0})
 
 
 def test_a_checkpoint_of_other_lanes_is_foreign(log):
-    """As one that an earlier version has left, which knew of one lane only."""
+    """Such as one of an earlier version, which had only one lane."""
     log.add(3)
     with pytest.raises(ForeignCheckpoint, match="other lanes"):
         log.reader().read({"0": 0})
 
 
-def test_a_small_run_passes_a_large_one_which_goes_on_all_the_while(log):
+def test_a_small_run_overtakes_a_large_one_which_continues(log):
     large = log.add(EXPRESS_CHUNKS + 40)
     log.registry.commit_batch(Batch("query", 0, {0: (0, EXPRESS_CHUNKS)}))
     small = log.add(6)
@@ -161,7 +161,7 @@ def test_a_small_run_passes_a_large_one_which_goes_on_all_the_while(log):
     assert sorted(number for batch in found[2:] for number in numbers(batch)) == list(range(42, 72))
 
 
-def test_beside_a_small_run_a_batch_is_small_and_a_large_one_alone_has_it_all(log):
+def test_batches_are_small_beside_a_small_run_and_full_for_a_large_run_alone(log):
     large = log.add(2 * EXPRESS_CHUNKS)
     (alone,) = batches(log, log.reader(max_chunks=100))
     assert len(alone.chunks) == 2 * EXPRESS_CHUNKS
@@ -184,7 +184,7 @@ def test_a_batch_with_room_for_one_takes_from_both_lanes_in_turn(log, bounds):
     )
 
 
-def test_a_reader_is_small_to_send(tmp_path):
+def test_the_pickled_reader_is_small(tmp_path):
     connect = functools.partial(
         connect_registry, "postgresql://kopi:a-password@db.example/kopitiam", tmp_path
     )
@@ -193,7 +193,7 @@ def test_a_reader_is_small_to_send(tmp_path):
     assert len(cloudpickle.dumps(source({}).simpleStreamReader(None))) < 8192
 
 
-def test_spark_is_not_told_the_password_of_the_registry(spark, make_pipeline, capfd):
+def test_spark_never_sees_the_password_of_the_registry(spark, make_pipeline, capfd):
     pipeline, password = make_pipeline(), "a-very-secret-password"
     pipeline.put(pipeline.open(), Chunk("stores", 0, [(1, "North")]))
 

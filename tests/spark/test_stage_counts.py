@@ -1,4 +1,4 @@
-"""Rows that came into each stage and went on: measured by Spark, committed with the batch."""
+"""Rows into and out of each stage: counted by Spark, committed with the batch."""
 
 import pytest
 from chunked_sales import cut, rows_into_stages, sales
@@ -12,7 +12,7 @@ from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 
 CHUNKS = cut(sales(seed=11, count=60), rows_a_chunk=7)
-NEXT_STAGES = {"filter_hour": "agg_tpv", "filter_4": "agg_purchases"}  # a filter lets rows through to these
+NEXT_STAGES = {"filter_hour": "agg_tpv", "filter_4": "agg_purchases"}  # the stages after a filter
 
 
 def rows_in_of(flows):
@@ -26,7 +26,7 @@ def rows_in_of(flows):
 
 @pytest.mark.parametrize(("shards", "max_chunks"), [(1, 100), (2, 3), (5, 100)])
 def test_the_rows_of_every_stage_and_shard_are_those_that_passed(make_pipeline, shards, max_chunks):
-    """Five shards are more than there are tasks: then rows name their shard."""
+    """Five shards are more than there are tasks: then the shard is a column of the rows."""
     pipeline = make_pipeline(shards=shards, max_chunks=max_chunks)
     other = Parameters(2024, 2024, "08:00:00", "20:00:00")
     runs = [(pipeline.upload(CHUNKS, asked), asked) for asked in (None, other, None)]
@@ -43,7 +43,7 @@ def test_the_rows_of_every_stage_and_shard_are_those_that_passed(make_pipeline, 
         assert large == len(pipeline.answers(run)["1"])
 
 
-def test_an_aggregator_sends_on_the_rows_of_its_partials(make_pipeline):
+def test_the_rows_out_of_an_aggregator_are_those_of_its_partials(make_pipeline):
     pipeline = make_pipeline(max_chunks=3)
     run = pipeline.upload(CHUNKS)
     pipeline.process()

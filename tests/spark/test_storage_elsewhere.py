@@ -1,4 +1,4 @@
-"""A pipeline whose storage is an address, not a path: Spark and pyarrow meet in the same place."""
+"""A pipeline whose storage is a URL, not a path: Spark and pyarrow use the same files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from kopitiam.storage.arrow import ArrowStorage
 from kopitiam.storage.open import open_storage
 from kopitiam.storage.port import Key, StoragePort
 
-# Where the folders of runs are below that of a batch: at last, and before.
+# Folders of runs below that of a batch: in the end, and while Spark writes.
 WHILE_SPARK_WRITES = ("", "_temporary/0/task_1_m_000000", "_temporary/0/_temporary/attempt_1_m_000000_0")
 CHUNKS = cut(sales(seed=5), rows_a_chunk=20)
 
@@ -62,7 +62,9 @@ def published(pipeline: Pipeline, run: str) -> str:
     return found.attempt
 
 
-def test_a_batch_cut_short_is_swept_but_not_the_batches_of_others(make_pipeline, pipeline, storage) -> None:
+def test_orphaned_partials_are_removed_but_not_those_of_other_registries(
+    make_pipeline, pipeline, storage
+) -> None:
     run = pipeline.upload(CHUNKS)
     with dying_at("batch.written"):
         pipeline.step()
@@ -82,14 +84,14 @@ def test_a_batch_cut_short_is_swept_but_not_the_batches_of_others(make_pipeline,
     assert again.state(run) is RunState.DONE
 
 
-def test_a_vanished_chunk_is_the_trouble_of_its_run(pipeline, storage) -> None:
+def test_a_missing_chunk_fails_only_its_run(pipeline, storage) -> None:
     run = pipeline.upload(CHUNKS)
     storage.remove(pipeline.storage.name_of(KEYS.chunk(run, "users", 0, 0), "users-0"))
     pipeline.process()
     assert pipeline.reason(run).startswith("users chunk 0 cannot be read: ")
 
 
-def test_while_storage_is_away_no_run_is_blamed(pipeline, storage, monkeypatch) -> None:
+def test_no_run_fails_while_the_storage_is_unavailable(pipeline, storage, monkeypatch) -> None:
     run = pipeline.upload(CHUNKS)
 
     def away(*_: object) -> None:
@@ -106,7 +108,7 @@ def test_while_storage_is_away_no_run_is_blamed(pipeline, storage, monkeypatch) 
     assert pipeline.state(run) is RunState.DONE
 
 
-def test_a_spark_that_lacks_the_file_system_says_what_to_add(spark) -> None:
+def test_a_missing_hadoop_file_system_is_reported_with_the_package_to_add(spark) -> None:
     elsewhere = ArrowStorage(fs.LocalFileSystem(), "bucket/x", "s3a://bucket/x")
     told = r"^storage\.url: Spark cannot use s3a://bucket/x: .*; hadoop-aws is missing"
     with pytest.raises(ConfigError, match=told):
@@ -116,7 +118,7 @@ def test_a_spark_that_lacks_the_file_system_says_what_to_add(spark) -> None:
     assert spark.conf.get("spark.hadoop.fs.s3a.endpoint.region", None) is None
 
 
-def test_spark_reads_what_storage_wrote(spark, storage) -> None:
+def test_spark_reads_what_the_storage_wrote(spark, storage) -> None:
     storage.replace(Key("landing/a b=1/x.txt"), b"hello")
     connect_storage(spark, storage, {})
     assert [row.value for row in spark.read.text(storage.url(Key("landing/a b=1/x.txt"))).collect()] == [
@@ -124,13 +126,13 @@ def test_spark_reads_what_storage_wrote(spark, storage) -> None:
     ]
 
 
-def test_a_place_that_spark_cannot_write_to_is_told_at_once(spark, tmp_path) -> None:
+def test_a_storage_that_spark_cannot_write_to_is_reported_at_once(spark, tmp_path) -> None:
     (tmp_path / "file").touch()
     below = ArrowStorage(fs.LocalFileSystem(), f"{tmp_path}/file", f"file://{tmp_path}/file")
     with pytest.raises(ConfigError, match=rf"^storage\.url: Spark cannot use file://{tmp_path}/file: "):
         connect_storage(spark, below, {})
 
 
-def test_nothing_is_left_of_what_spark_wrote_to_try_it(spark, storage, place) -> None:
+def test_the_probe_file_is_removed(spark, storage, place) -> None:
     connect_storage(spark, storage, {})
     assert not any(place.iterdir())

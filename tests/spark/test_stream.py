@@ -1,4 +1,4 @@
-"""Each chunk counts once: batches repeated, cut short, and with checkpoints that are lost, old or foreign."""
+"""Each chunk counts once: with replayed and crashed batches, and lost, old or foreign checkpoints."""
 
 import itertools
 import shutil
@@ -36,7 +36,7 @@ def partial_folders(pipeline: Pipeline) -> set[str]:
     }
 
 
-def test_killed_at_every_point_of_a_batch_it_loses_and_doubles_nothing(make_pipeline):
+def test_crashes_at_every_point_of_a_batch_lose_and_repeat_no_chunk(make_pipeline):
     bounds = {"shards": 2, "max_chunks": 4}  # four batches
     pipeline = make_pipeline(**bounds)
     run = pipeline.upload(CHUNKS)
@@ -45,13 +45,13 @@ def test_killed_at_every_point_of_a_batch_it_loses_and_doubles_nothing(make_pipe
         ("batch.begun", 1),
         ("batch.read", 1),
         ("batch.written", 1),
-        ("batch.committed", 2),  # the second batch is repeated, and known
+        ("batch.committed", 2),  # the second batch is replayed, and recognized
         ("batch.checkpointed", 2),
     ):
         with dying_at(point, nth):
             pipeline.stream_all()
         told += pipeline.committed
-        pipeline = make_pipeline(**bounds)  # the next life
+        pipeline = make_pipeline(**bounds)  # the next process
         orphans = partial_folders(pipeline) - pipeline.registry.partial_paths("")
         assert bool(orphans) is (point == "batch.written")
         pipeline.stream.sweep()
@@ -59,14 +59,14 @@ def test_killed_at_every_point_of_a_batch_it_loses_and_doubles_nothing(make_pipe
     pipeline.stream_all()
     told += pipeline.committed
     assert [batch.batch for batch in told] == [0, 1, 2, 3]
-    assert len({batch.query for batch in told}) == 1  # it was the same checkpoint all along
+    assert len({batch.query for batch in told}) == 1  # always from the same checkpoint
     assert_exact(pipeline, run)
 
 
-def test_a_batch_that_was_committed_and_never_reported_counts_once(make_pipeline):
+def test_a_batch_that_was_committed_but_not_reported_counts_once(make_pipeline):
     pipeline = make_pipeline(max_chunks=6)
     run = pipeline.upload(CHUNKS)
-    with dying_at("batch.unreported", 2):  # the first one would not be repeated, but asked of a new query
+    with dying_at("batch.unreported", 2):  # a first batch is not replayed: a new query reads it
         pipeline.stream_all()
     assert [batch.batch for batch in pipeline.committed] == [0]
     assert pipeline.positions() == {0: len(CHUNKS)}
@@ -78,7 +78,7 @@ def test_a_batch_that_was_committed_and_never_reported_counts_once(make_pipeline
     assert_exact(pipeline, run)
 
 
-def test_what_comes_during_a_batch_is_left_for_the_next_start(make_pipeline):
+def test_chunks_that_arrive_during_a_batch_are_left_for_the_next_start(make_pipeline):
     pipeline = make_pipeline()
     run = pipeline.open()
     first, *others = CHUNKS
@@ -89,7 +89,7 @@ def test_what_comes_during_a_batch_is_left_for_the_next_start(make_pipeline):
 
     pipeline.on_committed = lambda _: None
     pipeline.seal(run)
-    shutil.rmtree(pipeline.checkpoint)  # lost: a new query goes on from the registry
+    shutil.rmtree(pipeline.checkpoint)  # lost: a new query continues from the registry
     pipeline.stream_all()
 
     one, other = pipeline.committed
@@ -97,7 +97,7 @@ def test_what_comes_during_a_batch_is_left_for_the_next_start(make_pipeline):
     assert_exact(pipeline, run)
 
 
-def test_a_checkpoint_that_does_not_fit_is_thrown_away(make_pipeline, tmp_path):
+def test_a_checkpoint_that_contradicts_the_registry_is_deleted(make_pipeline, tmp_path):
     stranger = make_pipeline(tmp_path / "stranger")
     stranger.upload(CHUNKS)
     stranger.stream_all()
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_does_not_fit_is_thrown_away(make_pipeline, tmp_path):
     assert_exact(pipeline, run)
 
 
-def test_a_registry_that_is_behind_its_checkpoint_is_believed(make_pipeline):
+def test_a_registry_behind_its_checkpoint_counts(make_pipeline):
     """As after it was restored from a backup."""
     pipeline = make_pipeline(max_chunks=6)
     run = pipeline.upload(CHUNKS)
@@ -150,7 +150,7 @@ def test_a_registry_that_is_behind_its_checkpoint_is_believed(make_pipeline):
     assert_exact(restored, run)
 
 
-def test_a_pipeline_whose_place_was_taken_commits_nothing(make_pipeline):
+def test_a_fenced_pipeline_commits_nothing(make_pipeline):
     old = make_pipeline()
     run = old.upload(CHUNKS)
     new = make_pipeline()
@@ -163,7 +163,7 @@ def test_a_pipeline_whose_place_was_taken_commits_nothing(make_pipeline):
     assert_exact(new, run)
 
 
-def test_a_stream_that_never_gets_on_says_so_instead_of_trying_for_ever(make_pipeline, monkeypatch):
+def test_a_stream_that_fails_without_progress_raises_instead_of_retrying_for_ever(make_pipeline, monkeypatch):
     monkeypatch.setattr(stream, "_MOST_PAUSE_SECONDS", 0.01)
     pipeline = make_pipeline()
     pipeline.upload(CHUNKS)
@@ -176,7 +176,7 @@ def test_a_stream_that_never_gets_on_says_so_instead_of_trying_for_ever(make_pip
     assert str(pipeline.home.path) not in (pipeline.work.health.trouble or "")
 
 
-def test_what_is_away_is_waited_for_however_long_and_told(make_pipeline, monkeypatch):
+def test_the_stream_retries_while_the_registry_is_unavailable_and_reports_it(make_pipeline, monkeypatch):
     monkeypatch.setattr(stream, "_MOST_PAUSE_SECONDS", 0.01)
     pipeline = make_pipeline()
     run = pipeline.upload(CHUNKS)

@@ -31,7 +31,7 @@ def placed(rows, most):
 
 
 def answers_of(partials, tables, parameters):
-    """By question, with exactly the columns of its file; money and counts as texts."""
+    """Answers by question, with exactly the columns of its file; money and counts as text."""
     frames = {}
     for name, question in CATALOG.by_name.items():
         plan = answer_plan(name, parameters)

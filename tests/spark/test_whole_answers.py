@@ -1,4 +1,4 @@
-"""All answers of whole runs: the same bytes however the work is cut, and no figure that overflowed."""
+"""All answers of whole runs: the same bytes however the work is cut, and exact sums beyond 64 bits."""
 
 import json
 import random
@@ -51,7 +51,7 @@ def shuffle_partitions(spark):
 
 
 def files_of(pipeline, run):
-    """Every file that a person takes away, by name; without the time that it took and how it was cut."""
+    """Every file of the answers, by name, without its run time and the number of its chunks."""
     files = {file.name: file.read_bytes() for file in pipeline.published(run).iterdir()}
     summary = json.loads(files.pop("summary.json"))
     del summary["seconds"]
@@ -59,7 +59,9 @@ def files_of(pipeline, run):
     return files | {"summary.json": json.dumps(summary).encode()}
 
 
-def test_shards_batches_chunks_and_order_make_no_difference(make_pipeline, shuffle_partitions, tmp_path):
+def test_shards_batches_chunks_and_order_do_not_change_the_answers(
+    make_pipeline, shuffle_partitions, tmp_path
+):
     made = []
     for name, shards, max_chunks, rows_a_chunk, partitions in (
         ("all at once", 1, 100, 10, 2),
@@ -82,7 +84,7 @@ def test_shards_batches_chunks_and_order_make_no_difference(make_pipeline, shuff
 
 
 @pytest.mark.parametrize("bound", ["nothing is broadcast", "nothing is collected", "some is collected"])
-def test_bounds_of_memory_make_no_difference(make_pipeline, monkeypatch, tmp_path, bound):
+def test_memory_limits_do_not_change_the_answers(make_pipeline, monkeypatch, tmp_path, bound):
     asked = QuestionSet.select(Parameters(), read_json(OWN), [*builtin(), *(each["name"] for each in OWN)])
 
     def answered(name):

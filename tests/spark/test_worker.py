@@ -1,4 +1,5 @@
-"""A pipeline at work: what it tells the barrier, what it does when it is told, and Force End in mid-job."""
+"""A running pipeline: its reports to the barrier, the messages that it handles, and Force End during a
+job."""
 
 import threading
 from collections.abc import Iterator
@@ -34,12 +35,12 @@ CHUNKS = cut(sales(seed=4), rows_a_chunk=20)
 
 @pytest.fixture
 def bus() -> Iterator[MemoryBus]:
-    with closing(MemoryBus()) as made:
-        yield made
+    with closing(MemoryBus()) as opened:
+        yield opened
 
 
 @contextmanager
-def working(pipeline: Pipeline, bus: MemoryBus) -> Iterator[PipelineWorker]:
+def running(pipeline: Pipeline, bus: MemoryBus) -> Iterator[PipelineWorker]:
     session: Future = Future()
     session.set_result(pipeline.work.spark)
     node = PipelineNode(
@@ -77,20 +78,20 @@ def leading(pipeline: Pipeline, bus: MemoryBus) -> Iterator[None]:
 
 
 def tell_ends(pipeline: Pipeline, bus: MemoryBus, run: str) -> None:
-    """As the gateway does it."""
+    """Ends a run as the gateway does."""
     for table, shards in pipeline.registry.expectations(run).items():
         told = {shard: (volume.chunks, volume.rows) for shard, volume in shards.items()}
         bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=told))
 
 
-def test_every_shard_of_every_stage_tells_how_far_it_is_and_when_it_has_ended(make_pipeline, bus):
+def test_every_shard_of_every_stage_reports_its_progress_and_its_end(make_pipeline, bus):
     pipeline = make_pipeline(shards=3)  # of which the third has no chunk at all
     told: list[WorkerStats | WorkerEnd] = []
     bus.subscribe(PROGRESS_TOPICS, told.append)
     run = pipeline.open()
     for chunk in CHUNKS:
         pipeline.put(run, chunk)
-    with working(pipeline, bus):
+    with running(pipeline, bus):
         eventually(lambda: pipeline.positions() == pipeline.log_ends())
         bus.send(PROVISIONAL_QUEUE, ProvisionalWanted(run=run))
         provisional = eventually(lambda: pipeline.registry.provisional(run))
@@ -120,7 +121,7 @@ def test_every_shard_of_every_stage_tells_how_far_it_is_and_when_it_has_ended(ma
         if isinstance(each, WorkerEnd)
     }
     assert ends == due
-    for each in reports:  # absolute, and never more than there is
+    for each in reports:  # absolute, and never more than expected
         assert (each.processed, each.rows) == due[each.stage, each.shard]
     answers = plain(CHUNKS)
     assert pipeline.answers(run) == answers
@@ -128,7 +129,7 @@ def test_every_shard_of_every_stage_tells_how_far_it_is_and_when_it_has_ended(ma
     assert last == WorkerEnd(run=run, stage="server_results", shard=0, processed=1, rows=count)
 
 
-def test_force_end_in_mid_job_stops_it_and_the_other_run_of_the_batch_is_exact(
+def test_force_end_cancels_a_running_job_and_the_other_run_of_the_batch_is_exact(
     make_pipeline, bus, spark, monkeypatch
 ):
     pipeline = make_pipeline()
@@ -150,7 +151,7 @@ def test_force_end_in_mid_job_stops_it_and_the_other_run_of_the_batch_is_exact(
         return batches and any(stage and stage.numActiveTasks for stage in stages)
 
     monkeypatch.setattr(partials, "write", write_slowly)
-    with working(pipeline, bus):
+    with running(pipeline, bus):
         eventually(is_busy)
         assert pipeline.positions() == {0: 0}
 

@@ -121,7 +121,7 @@ class BatchWork:
             self.registry.move(run, RunState.FAILED, reason, self.fence)
         except (RunOver, RunNotFound, IllegalTransition):
             return
-        self.health.got_on()
+        self.health.record_progress()
         try_remove_material(self.storage, run)
 
     def _shares(self, chunks: Iterable[LogEntry]) -> list[Share]:

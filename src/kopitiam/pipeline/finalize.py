@@ -157,7 +157,7 @@ class Finalizer:
                 self.work.storage.remove(attempt)
                 raise
         crash_point("results.published")
-        self.work.health.got_on()
+        self.work.health.record_progress()
         with watch.lap("clean up"):
             try:
                 self.clean_up(run.run, attempt)

@@ -207,7 +207,7 @@ class Stream:
         with self.work.attempts.committing(), watch.lap("commit"):
             committed = self.work.registry.commit_batch(batch, self.work.fence)
         crash_point("batch.unreported")
-        self.work.health.got_on()
+        self.work.health.record_progress()
         for run in committed.ignored:
             try_remove_material(self.work.storage, run)
         if committed.outcome == "committed":

@@ -209,7 +209,7 @@ class PipelineWorker:
             )
             raise
         if rows is not None:
-            self.node.health.on_answered()
+            self.node.health.on_final_step_succeeded()
             self._reports.answers(run, rows)
 
     def _submit(self, steps: ThreadPoolExecutor, name: str, step: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from kopitiam.contracts.runs import RunState
 from kopitiam.runtime.home import exclusive_home
 from kopitiam.spark.session import SparkEngine, spark_engine
 from kopitiam.spark.settings import SparkOptions
-from kopitiam.system.logs import KeptLogs, small_logs
+from kopitiam.system.logs import KeptLogs, rotating_logs
 
 if TYPE_CHECKING:
     from kopitiam.client.client import Client
@@ -81,7 +81,7 @@ def _embedded_client(settings: Settings, options: SparkOptions) -> "Iterator[tup
     with (
         tempfile.TemporaryDirectory(prefix="kopitiam-", ignore_cleanup_errors=True) as home,
         exclusive_home(Path(home)) as scratch,
-        small_logs(Path(home), settings.log_bytes),
+        rotating_logs(Path(home), settings.log_bytes),
         spark_engine(options, scratch, KeptLogs(settings.home / "logs", "analyze")) as engine,
     ):
         try:
@@ -96,12 +96,12 @@ def _embedded_client(settings: Settings, options: SparkOptions) -> "Iterator[tup
 def _client(settings: Settings, engine: SparkEngine, home: Path, scratch: Path) -> "Iterator[Client]":
     from kopitiam.client.client import Client  # noqa: PLC0415
     from kopitiam.runtime.serve import open_service  # noqa: PLC0415
-    from kopitiam.storage.open import passing_storage  # noqa: PLC0415
+    from kopitiam.storage.open import temporary_storage  # noqa: PLC0415
 
     token = secrets.token_urlsafe()
     private = settings.privately(home, token)
     with (
-        passing_storage(private),
+        temporary_storage(private),
         open_service(private, engine, scratch, is_patient=False) as service,
         Client(service.url, token) as client,
     ):

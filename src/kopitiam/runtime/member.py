@@ -21,7 +21,7 @@ from kopitiam.registry.registry import Registry, open_registry
 from kopitiam.runtime.home import shared_home
 from kopitiam.storage.open import open_storage
 from kopitiam.supervision.membership import Membership, NodeContext
-from kopitiam.system.logs import small_logs
+from kopitiam.system.logs import rotating_logs
 from kopitiam.system.threads import fail
 
 _EXIT_SECONDS = 9.0  # a node that lost its lease exits within ten seconds
@@ -56,7 +56,7 @@ def member(
     trouble = Future[None]()
     with (
         shared_home(settings.home),
-        small_logs(settings.home, settings.log_bytes),
+        rotating_logs(settings.home, settings.log_bytes),
         contextlib.closing(open_registry(settings.registry.url, settings.home, is_checked=True)) as registry,
         contextlib.closing(open_bus(settings.bus.url)) as bus,
         contextlib.closing(listen()) if listen else contextlib.nullcontext() as port,

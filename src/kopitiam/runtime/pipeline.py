@@ -146,7 +146,7 @@ def _process_scratch(home: Path, name: str) -> Iterator[Path]:
 
 def _end_earlier_engines(scratch: Path) -> None:
     """Kills the JVMs of earlier processes of this node. A process that hangs would keep the cores that a
-    cluster gave it; if it ever goes on, its stale epoch fences it."""
+    cluster gave it; if it ever resumes, its stale epoch fences it."""
     for other in scratch.parent.iterdir():
         if other == scratch:
             continue

@@ -37,7 +37,7 @@ from kopitiam.storage.open import open_storage
 from kopitiam.supervision.coordinator import Coordinator
 from kopitiam.system.files import keep_private
 from kopitiam.system.health import Health
-from kopitiam.system.logs import KeptLogs, small_logs
+from kopitiam.system.logs import KeptLogs, rotating_logs
 from kopitiam.system.threads import fail, run_threads
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def embedded_service(settings: Settings, *, is_verbose: bool = False) -> Iterato
     options = SparkOptions(settings.spark.master, settings.spark.conf, is_verbose=is_verbose)
     with (
         exclusive_home(settings.home) as scratch,
-        small_logs(settings.home, settings.log_bytes),
+        rotating_logs(settings.home, settings.log_bytes),
         spark_engine(options, scratch, KeptLogs(settings.home / "logs", "serve")) as engine,
         open_service(settings, engine, scratch) as service,
     ):
@@ -116,7 +116,7 @@ def open_service(
 
 @dataclass
 class RestartingPipeline:
-    """A pipeline that goes on when its Spark engine is lost: on another engine, under the next epoch, which
+    """A pipeline that continues when its Spark engine is lost: on another engine, under the next epoch, which
     fences the work of the one before."""
 
     settings: Settings

@@ -123,7 +123,7 @@ def test_an_engine_that_died_is_replaced_and_the_pipeline_gets_a_new_epoch(regis
         reason = "Spark's process died; nothing is lost; Spark is being started again"
         assert pipeline.health.trouble == reason
         eventually(lambda: alarm(registry) == reason)
-        pipeline.health.got_on()
+        pipeline.health.record_progress()
         eventually(lambda: alarm(registry) is None)
 
 

@@ -1,4 +1,4 @@
-"""Whether something answers, looked at without waiting for it."""
+"""Whether a part of the process answers, checked without waiting for it."""
 
 import threading
 
@@ -15,14 +15,14 @@ class Clock:
         return self.now
 
     def pass_by(self, seconds: float, pulse: Pulse) -> bool:
-        """Looked at every two seconds, as heartbeats do; whether it was silent at last."""
+        """Checks every two seconds, as heartbeats do. Returns whether the pulse is silent in the end."""
         for _ in range(int(seconds / 2)):
             self.now += 2
             is_silent = pulse.is_silent
         return is_silent
 
 
-def test_what_does_not_answer_for_longer_than_its_bound_is_silent() -> None:
+def test_a_pulse_without_answer_for_longer_than_its_bound_is_silent() -> None:
     clock = Clock()
     pulse = Pulse(lambda: None, BOUND, clock)
     assert not clock.pass_by(BOUND, pulse)
@@ -31,7 +31,7 @@ def test_what_does_not_answer_for_longer_than_its_bound_is_silent() -> None:
     assert not clock.pass_by(BOUND, pulse)
 
 
-def test_nobody_is_silent_because_the_one_who_looks_stood_still() -> None:
+def test_a_pulse_is_not_silent_because_the_checking_thread_was_suspended() -> None:
     clock = Clock()
     pulse = Pulse(lambda: None, BOUND, clock)
     clock.now += 1000
@@ -39,15 +39,15 @@ def test_nobody_is_silent_because_the_one_who_looks_stood_still() -> None:
     assert clock.pass_by(BOUND + 4, pulse)
 
 
-def test_whoever_looks_never_waits_for_an_answer() -> None:
+def test_a_check_never_waits_for_an_answer() -> None:
     asked, never = threading.Event(), threading.Event()
 
-    def stand_still() -> None:
+    def block() -> None:
         asked.set()
         never.wait()
 
     clock = Clock()
-    pulse = Pulse(stand_still, BOUND, clock)
+    pulse = Pulse(block, BOUND, clock)
     with pulse.beating():
         assert asked.wait(10)
         assert not pulse.is_silent
@@ -55,7 +55,7 @@ def test_whoever_looks_never_waits_for_an_answer() -> None:
     never.set()
 
 
-def test_an_answer_that_is_an_error_is_none() -> None:
+def test_an_error_is_no_answer() -> None:
     asked = threading.Event()
 
     def refuse() -> None:

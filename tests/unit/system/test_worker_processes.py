@@ -7,12 +7,12 @@ import psutil
 import pytest
 
 from kopitiam.contracts.errors import Unavailable
-from kopitiam.system.worker_processes import Deadly, WorkerProcesses
+from kopitiam.system.worker_processes import WorkerProcesses, WorkersDied
 from waiting import eventually
 
 SERVE = """
 import os, resource, time
-from kopitiam.system.worker_processes import serve_orders
+from kopitiam.system.worker_processes import serve_requests
 
 def handle(order):
     print("said by a library")
@@ -26,25 +26,25 @@ def handle(order):
     time.sleep(order.get("sleep", 0))
     return {"echo": order.get("text"), "pid": os.getpid()}
 
-serve_orders(handle, seconds=SECONDS, limit=resource.RLIMIT_DATA, memory_bytes=64 << 20, idle_seconds=IDLE)
+serve_requests(handle, seconds=SECONDS, limit=resource.RLIMIT_DATA, memory_bytes=64 << 20, idle_seconds=IDLE)
 """
 
 
 @pytest.fixture
 def workers():
-    made = []
+    pools = []
 
     def start(count=1, *, seconds=20, idle=None, is_eager=False):
         code = SERVE.replace("SECONDS", str(seconds)).replace("IDLE", str(idle))
-        made.append(WorkerProcesses(lambda: (sys.executable, "-c", code), count, is_eager=is_eager))
-        return made[-1]
+        pools.append(WorkerProcesses(lambda: (sys.executable, "-c", code), count, is_eager=is_eager))
+        return pools[-1]
 
     yield start
-    for each in made:
-        each.close()
+    for pool in pools:
+        pool.close()
 
 
-def test_they_start_with_the_first_order_and_stay(workers):
+def test_workers_start_with_the_first_order_and_stay(workers):
     pool = workers()
     assert pool.pids == set()
     first = pool.ask({"text": "שלום ☕"})
@@ -53,21 +53,21 @@ def test_they_start_with_the_first_order_and_stay(workers):
     assert workers(2, is_eager=True).pids
 
 
-def test_one_that_dies_is_replaced_and_the_order_done(workers, tmp_path):
+def test_a_worker_that_dies_is_replaced_and_its_order_retried(workers, tmp_path):
     pool = workers()
     assert pool.ask({"die": str(tmp_path / "once"), "text": "done"})["echo"] == "done"
 
 
 def test_an_order_that_kills_twice_is_deadly_and_the_next_one_is_done(workers):
     pool = workers()
-    with pytest.raises(Deadly):
+    with pytest.raises(WorkersDied):
         pool.ask({"always": True})
     assert pool.ask({"text": "fine"})["echo"] == "fine"
 
 
 def test_an_order_that_takes_too_long_is_deadly(workers):
     pool = workers(seconds=1)
-    with pytest.raises(Deadly):
+    with pytest.raises(WorkersDied):
         pool.ask({"sleep": 60})
 
 
@@ -75,18 +75,18 @@ def test_an_order_that_takes_too_long_is_deadly(workers):
 def test_an_order_that_takes_too_much_memory_is_deadly(workers):
     pool = workers()
     assert pool.ask({"fill": 8 << 20})["pid"]
-    with pytest.raises(Deadly):
+    with pytest.raises(WorkersDied):
         pool.ask({"fill": 512 << 20})
 
 
-def test_one_that_was_idle_has_gone_and_comes_back(workers):
+def test_an_idle_worker_ends_and_is_started_again(workers):
     pool = workers(idle=0.2)
     pid = pool.ask({})["pid"]
     eventually(lambda: not pool.pids)
     assert pool.ask({})["pid"] != pid
 
 
-def test_none_outlives_the_pool_even_if_it_is_busy(workers):
+def test_no_worker_outlives_the_pool_even_if_it_is_busy(workers):
     pool = workers()
     failed = []
 

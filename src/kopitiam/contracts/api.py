@@ -1,4 +1,4 @@
-"""What gateway and client say to each other: the JSON of the HTTP calls under `/api/v1`."""
+"""The JSON of the HTTP calls under `/api/v1`, between client and gateway."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ MOST_CHUNKS = 10_000_000
 MOST_REJECTED_BYTES = 8 << 20  # of rows that a client set aside, in one call
 MOST_REJECTED_PARTS = 99_999
 MOST_QUESTIONS = 100  # in one run
-ATTEMPT_HEADER = "Kopitiam-Attempt"  # which set of answers a file belongs to
+ATTEMPT_HEADER = "Kopitiam-Attempt"  # the attempt whose answers a file belongs to
 
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]  # no NUL: PostgreSQL keeps none
 Number = Annotated[int, Field(ge=0, lt=MOST_CHUNKS)]
@@ -24,10 +24,10 @@ class _Message(BaseModel):
 
 
 class AskedQuestions(_Message):
-    """What a run asks. Parameters that are left out keep the gateway's default.
+    """The questions of a run and their parameters; missing parameters have the gateway's defaults.
 
-    `definitions` are own questions. `ask` names those to be answered, out of the catalog and `definitions`;
-    without it all of `definitions` are asked, or the catalog if there are none.
+    `definitions` are the client's own questions. `ask` names the questions to answer, from the catalog and
+    `definitions`; without it, all of `definitions` are asked, or the catalog if there are none.
     """
 
     years: tuple[int, int] | None = None
@@ -96,7 +96,7 @@ class StoredChunk(_Message):
 
 
 class DurableChunks(_Message):
-    """What need not be sent again."""
+    """Chunks that are durable: a client that resumes does not send them again."""
 
     table: str
     rows: int
@@ -104,7 +104,7 @@ class DurableChunks(_Message):
 
 
 class End(_Message):
-    """END: how many chunks and rows the table has; `rejected` rows were set aside by the client."""
+    """END of a table: its number of chunks and rows, and of rows that the client rejected."""
 
     chunks: Count
     rows: Count
@@ -118,31 +118,31 @@ class Sealed(_Message):
 
 
 class About(_Message):
-    """What a client should know before it begins: limits, defaults, and whether a token is needed."""
+    """Limits and defaults of the gateway, and whether it needs a token."""
 
     version: str
     needs_token: bool
     questions: dict[str, Any]
-    tables: dict[str, list[str]]  # the columns that each must have for the questions of the catalog
+    tables: dict[str, list[str]]  # required columns by table, for the questions of the catalog
     max_chunk_bytes: int
     max_chunk_rows: int
     lease_seconds: float
 
 
 class AnswerPage(_Message):
-    """Some rows of an answer, in its order; every cell is text, amounts exact to the last decimal."""
+    """A page of an answer, in its order; every cell is text, amounts exact to the last decimal."""
 
     answer: str
     columns: list[str]
     rows: list[list[str]]
     offset: int
-    matched: int  # rows that the search finds
+    matched: int  # rows that match the search
     total: int  # rows of the answer
     provisional: bool
 
 
 class RejectedPage(_Message):
-    """Some of the rows that were set aside, each with table, file, line, reason and the row itself."""
+    """A page of the rejected rows, each with table, file, line, reason and the row itself."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -158,21 +158,21 @@ class AnswerColumnView(_Message):
 
 
 class IndexColumn(AnswerColumnView):
-    listed: bool  # in tables for people: all but marks of matching and ids that a name stands for
-    matched: str | None  # of a name: the column that says whether its table has it
+    listed: bool  # shown in tables: all but the marks of matching and the ids that have a name
+    matched: str | None  # for a name: the column that says whether the id was found in its table
 
 
 class ChartView(_Message):
-    """What the chart of an answer shows; the chart itself is `{name}.svg`, `.png` or `.pdf`."""
+    """Description of the chart of an answer; the chart itself is `{name}.svg`, `.png` or `.pdf`."""
 
     description: str
-    caption: list[str]  # what it leaves out, adds up or sums up
+    caption: list[str]  # what it leaves out or adds up
     drawn: int  # rows of the answer
     rows: int
 
 
 class PivotView(_Message):
-    """An answer that may be shown with a line for each of `lines` and a column for each `period`."""
+    """An answer that can be shown with a row for each of `lines` and a column for each `period`."""
 
     lines: str
     label: str  # the column that names a line
@@ -184,8 +184,8 @@ class PivotView(_Message):
 class AnswerView(_Message):
     name: str
     title: str
-    about: str  # what was asked, with the parameters of the run
-    file: str  # as which it is saved, without `.csv` or another ending
+    about: str  # the question in words, with the parameters of the run
+    file: str  # name of its file, without extension
     rows: int
     columns: list[IndexColumn]
     chart: ChartView | None
@@ -194,16 +194,16 @@ class AnswerView(_Message):
 
 
 class AnswerIndex(_Message):
-    """The answers of a run, all of one moment."""
+    """The answers of a run, all of one attempt."""
 
     answers: list[AnswerView]
-    summary: dict[str, Any]  # as summary.json has it; `coverage` says how much provisional answers are about
+    summary: dict[str, Any]  # as in summary.json; `coverage`: the rows that provisional answers include
     provisional: bool
-    attempt: str  # the set of answers, for other calls about the same moment
+    attempt: str  # for other calls about the same answers
 
 
 class QuestionView(_Message):
-    """A question, and what follows from its definition."""
+    """A question, and what is derived from its definition."""
 
     name: str
     title: str
@@ -212,7 +212,7 @@ class QuestionView(_Message):
     file: str  # of its answer as CSV
     reads: dict[str, list[str]]  # columns by table
     columns: list[AnswerColumnView]
-    explains: list[str]  # what is read, kept, merged, ranked and shown
+    explains: list[str]  # what is read, kept, merged, ranked and shown, in sentences
 
 
 class Catalog(_Message):
@@ -220,7 +220,7 @@ class Catalog(_Message):
 
 
 class CheckQuestions(_Message):
-    """Definitions to be judged, as JSON or as the text of a TOML file."""
+    """Definitions to check, as JSON or as the text of a TOML file."""
 
     definitions: Annotated[list[dict[str, Any]], Field(max_length=MOST_QUESTIONS)] = []
     toml: Annotated[str, Field(max_length=200_000)] = ""
@@ -237,7 +237,7 @@ class CheckedQuestions(_Message):
 
 
 class Problem(BaseModel):
-    """Every refusal: a word for programs, a sentence for people, and sometimes figures."""
+    """Every refusal: a code for programs, a sentence for people, and sometimes figures."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -254,5 +254,5 @@ class Node(_Message):
     since: float
     epoch: int | None
     leader: bool
-    alarm: str | None = None  # reviving it did not help, or it lives and its work makes no progress
-    heard_seconds_ago: float | None = None  # its last heartbeat, at this gateway
+    alarm: str | None = None  # it cannot be revived, or it is alive and its work makes no progress
+    heard_seconds_ago: float | None = None  # age of its last heartbeat at this gateway

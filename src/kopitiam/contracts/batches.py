@@ -1,15 +1,18 @@
-"""What the stream commits: how far it has read, what it has counted, and the partial results that it wrote.
-No I/O.
+"""Batches that the stream commits, with their counts and partials; attempts and their limit; lanes. No I/O.
+
+A lane is a part of a shard's chunk log. Each shard has two: an express lane for the first chunks of each
+table of a run, so that small runs do not wait behind large ones, and a slow lane for the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 
 @dataclass(frozen=True)
 class Processed:
-    """What one batch processed of a run's table in a shard; the registry adds it up."""
+    """Chunks and rows of a run's table that one batch processed in a shard; the registry adds them up."""
 
     run: str
     table: str
@@ -20,8 +23,8 @@ class Processed:
 
 @dataclass(frozen=True)
 class StageRows:
-    """Rows that came into a stage of a run and rows that went on, in one batch and shard, as Spark counted
-    them; the registry adds them up."""
+    """Rows into and out of a stage of a run, in one batch and shard, as Spark counted them; the registry adds
+    them up."""
 
     run: str
     stage: str
@@ -32,7 +35,7 @@ class StageRows:
 
 @dataclass(frozen=True)
 class Partial:
-    """Partial results of a run at rest. The path is relative, unique, and means nothing to the registry."""
+    """A stored partial of a run. The path is relative and unique; the registry does not interpret it."""
 
     run: str
     path: str
@@ -42,7 +45,7 @@ class Partial:
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch of a streaming query. Its spans say from where to where each lane was read."""
+    """A micro-batch of a streaming query. Its spans are the parts of each lane that it read."""
 
     query: str
     batch: int
@@ -57,14 +60,16 @@ class Batch:
 
     @property
     def runs(self) -> frozenset[str]:
-        of_chunks = {each.run for each in self.processed} | {each.run for each in self.partials}
-        return frozenset(of_chunks | {each.run for each in self.stage_rows})
+        parts: Iterable[Processed | Partial | StageRows] = chain(
+            self.processed, self.partials, self.stage_rows
+        )
+        return frozenset(part.run for part in parts)
 
 
 @dataclass(frozen=True)
 class Committed:
-    """`repeated`: it was committed before, and nothing changed. Of the runs in `ignored`, which were over
-    or gone, nothing was kept."""
+    """`repeated`: the batch was committed before, and nothing changed. `ignored` runs were over or gone, and
+    nothing of them was stored."""
 
     outcome: Literal["committed", "repeated"]
     ignored: frozenset[str] = field(default_factory=frozenset)
@@ -78,32 +83,32 @@ _STEPS: dict[Step, str] = {
     "final": "the final step",
     "provisional": "the provisional step",
 }
-_WITHOUT_A_WORD = "the pipeline's process ended without a word"
+_WITHOUT_REASON = "the pipeline's process died without an error"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One that has begun and not ended well; without a reason, its process ended before it could tell one."""
+    """An attempt that has begun and not succeeded. No reason: its process died before it recorded one."""
 
     attempt: str
     reason: str | None = None
 
 
 def verdict(step: Step, attempts: Sequence[Attempt]) -> str | None:
-    """Why there is no further attempt; None if there may be one."""
+    """Return why there is no further attempt; None if another one is allowed."""
     if len(attempts) < MOST_ATTEMPTS:
         return None
     times = {3: "three times"}.get(len(attempts), f"{len(attempts)} times")
-    last = attempts[-1].reason or _WITHOUT_A_WORD
+    last = attempts[-1].reason or _WITHOUT_REASON
     return f"{_STEPS[step]} was tried {times} and ended badly each time; the last time {last}"
 
 
 MOST_SHARDS = 1024
-EXPRESS_CHUNKS = 32  # of each table of a run: some four million rows
+EXPRESS_CHUNKS = 32  # of each table of a run: about four million rows
 
 
 def lane_of(number: int, shards: int) -> int:
-    """Where the chunk of that number goes in a run of so many shards."""
+    """Return the lane of a chunk in a run with this many shards."""
     shard = number % shards
     return shard if number < EXPRESS_CHUNKS else slow_lane(shard)
 

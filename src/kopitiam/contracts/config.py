@@ -1,4 +1,4 @@
-"""The settings: `kopitiam.toml`, above it `KOPI_SECTION__KEY` in the environment, above that flags."""
+"""The settings, section by section, with their defaults and checks. No I/O: `system.settings` reads them."""
 
 import ipaddress
 import re
@@ -23,7 +23,7 @@ from kopitiam.contracts.parameters import Parameters
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 _A_YEAR = 365 * 86400.0
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63})*")
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address that is read, not listened on
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address that is read, not listened on
 
 
 class _Section(BaseModel):
@@ -39,8 +39,8 @@ class BusSection(_Section):
 
 
 class StorageSection(_Section):
-    """Landing, partials, results and rejected rows. Without keys, S3 finds those of the environment, the AWS
-    files or the machine's role."""
+    """Storage of landing, partials, results and rejected rows. Without keys, S3 uses those of the
+    environment, the AWS files or the machine's role."""
 
     url: str = "file"  # below home; or file:///mounted/folder, s3://bucket/prefix, hdfs://host:port/folder
     endpoint: str = ""  # of an S3-compatible store: http(s)://host:port
@@ -82,7 +82,7 @@ class StorageSection(_Section):
         return self
 
     def beside(self, name: str) -> "StorageSection":
-        """A place of one's own next to others; below home there is nobody else."""
+        """A separate place below this one; a home has only one user, and stays as it is."""
         return self if self.url == "file" else self.model_copy(update={"url": f"{self.url}/{name}"})
 
 
@@ -90,8 +90,8 @@ class GatewaySection(_Section):
     listen: str = "127.0.0.1:8440"
     advertise: str = ""  # the URL under which clients reach it, if it is another one
     allowed_hosts: tuple[str, ...] = ()  # further names that a request may have as its Host
-    proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is believed
-    insecure: bool = False  # may listen beyond loopback without tokens
+    proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For is trusted
+    insecure: bool = False  # allows to listen beyond loopback without tokens
     tokens: dict[str, SecretStr] = {}
     admin_token: SecretStr = SecretStr("")
     tls_cert: str = ""
@@ -110,7 +110,7 @@ class GatewaySection(_Section):
     min_bytes_per_second: int = Field(4096, ge=0)  # of a body, on average once the grace is over; 0: any
     grace_seconds: float = Field(10, gt=0)
     keep_results_hours: float = Field(24, gt=0)
-    orphan_hours: float = Field(24, ge=0)  # files that the registry does not know are kept this long
+    orphan_hours: float = Field(24, ge=0)  # files that the registry does not know are kept for this long
 
     @property
     def address(self) -> tuple[str, int]:
@@ -119,7 +119,7 @@ class GatewaySection(_Section):
 
     @property
     def url(self) -> str:
-        """Where clients on this machine find it; of several gateways, the first."""
+        """The URL for clients on this machine; of several gateways, the first."""
         host, port = reachable(self.address[0]), self.address[1]
         scheme = "https" if self.tls_cert else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -130,7 +130,7 @@ class GatewaySection(_Section):
 
     @property
     def host_names(self) -> frozenset[str]:
-        """Names, besides IP addresses and localhost, that a request may have as its Host."""
+        """Names that a request may have as its Host, besides IP addresses and localhost."""
         advertised = urlsplit(self.advertise).hostname or ""
         names = (self.address[0], advertised, *self.allowed_hosts)
         return frozenset(name.lower().rstrip(".") for name in names if name)
@@ -194,7 +194,7 @@ class PipelineSection(_Section):
 class SparkSection(_Section):
     master: str = "local[*]"
     conf: dict[str, str] = {}
-    patience_seconds: float | None = Field(None, gt=0)  # for a cluster to give a first executor
+    patience_seconds: float | None = Field(None, gt=0)  # to wait for the first executor of a cluster
     worker_cores: int = Field(2, ge=1)  # of each spark-worker-N among nodes.services
     worker_memory: str = Field("2g", pattern=r"^[1-9][0-9]*[mg]$")
 
@@ -217,7 +217,7 @@ class MonitorSection(_Section):
 
 
 class NodesSection(_Section):
-    """The fleet. Ids of monitors grow in the order in which they are named: the last one alive leads."""
+    """The nodes of the fleet. Ids of monitors grow in the order of this list: the last one alive leads."""
 
     gateways: tuple[NodeName, ...] = ("gateway-1",)
     pipelines: dict[NodeName, tuple[int, ...]] = {"pipeline-1": (0,)}  # not given: all shards
@@ -233,7 +233,7 @@ class NodesSection(_Section):
 
     @property
     def kinds(self) -> dict[str, NodeKind]:
-        """Every node that is watched, by name."""
+        """The kind of every watched node, by name."""
         return {
             **dict.fromkeys(self.gateways, "gateway"),
             **dict.fromkeys(self.pipelines, "pipeline"),
@@ -247,9 +247,9 @@ class QuestionsSection(_Section):
     hours: tuple[str, str] = ("06:00:00", "23:00:00")
     min_amount: str = "75"
     top: int = 3
-    max_groups: int = Field(10_000_000, ge=1)  # that the keys of an own question may make
+    max_groups: int = Field(10_000_000, ge=1)  # limit for the groups of a question of a client
 
-    def ask(self) -> Parameters:
+    def parameters(self) -> Parameters:
         return Parameters(*self.years, *self.hours, self.min_amount, self.top)
 
 
@@ -257,8 +257,8 @@ class Settings(_Section):
     """All settings. `system.settings.load_settings` reads them from the file and the environment."""
 
     home: Path = Field(Path("~/.kopitiam"), validate_default=True)
-    umask: str = Field("077", pattern="^0?[0-7]{3}$")  # of all that services write; 027 lets a group read
-    log_bytes: int = Field(16 << 20, gt=0)  # of a node's log, and as many of the one before
+    umask: str = Field("077", pattern="^0?[0-7]{3}$")  # of the files of services; 027 lets a group read them
+    log_bytes: int = Field(16 << 20, gt=0)  # of a node's log, and of the one before it
     registry: RegistrySection = RegistrySection()
     bus: BusSection = BusSection()
     storage: StorageSection = StorageSection()
@@ -277,7 +277,7 @@ class Settings(_Section):
         *,
         insecure: bool = False,
     ) -> "Settings":
-        """With flags above what file and environment say."""
+        """Return the settings with the values of command-line flags, which override file and environment."""
         old_host, old_port = self.gateway.address
         listen = f"{host or old_host}:{old_port if port is None else port}"
         of_gateway = {"listen": listen, "insecure": insecure or self.gateway.insecure}
@@ -288,7 +288,7 @@ class Settings(_Section):
         return self.model_copy(update=update)
 
     def privately(self, home: Path, token: str) -> "Settings":
-        """The same pipeline, for one client on this machine only."""
+        """Return settings of a private service with the same pipeline, for one client on this machine."""
         return self.model_copy(
             update={
                 "home": home,
@@ -298,14 +298,14 @@ class Settings(_Section):
                 "gateway": GatewaySection(
                     listen="127.0.0.1:0",
                     tokens={"analyst": SecretStr(token)},
-                    lease_seconds=_A_YEAR,  # both sleep and wake together, as a laptop does
+                    lease_seconds=_A_YEAR,  # client and service are suspended together, as on a laptop
                 ),
             }
         )
 
     @model_validator(mode="after")
     def _one_pipeline_has_all_shards(self) -> "Settings":
-        """Unless it is said who has which."""
+        """Give every pipeline all shards, unless the settings assign them."""
         if "pipelines" not in self.nodes.model_fields_set:
             every = {name: tuple(range(self.pipeline.shards)) for name in self.nodes.pipelines}
             object.__setattr__(self, "nodes", self.nodes.model_copy(update={"pipelines": every}))
@@ -325,5 +325,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def reachable(host: str) -> str:
-    """A gateway may listen on every address of its machine, which is no address to call."""
-    return _EVERYWHERE.get(host, host)
+    """Replace the wildcard address, which cannot be called, by the loopback address."""
+    return _WILDCARDS.get(host, host)

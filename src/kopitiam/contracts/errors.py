@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code that each kind of trouble ends a command with.
+"""The error tree, with the exit code of each kind. Errors marked with a module are defined there.
 
 KopitiamError
 ├── UserError            2   the user's input or configuration: one clear line, never a stack trace
@@ -6,34 +6,34 @@ KopitiamError
 │   ├── QuestionError        a definition of a question that cannot be answered exactly, or makes no sense
 │   ├── BadRows              rows that do not parse, where --strict makes them fatal
 │   ├── ConfigError          a parameter or setting that makes no sense
-│   └── RegistryRefused      a registry that is missing, damaged, older than its files, or another's
+│   └── RegistryRefused      a registry that is missing, damaged, older than its files, or of other files
 ├── Difference           1   answers that differ from those expected
 ├── RunFailed            1   the computation itself failed
-│   └── PartialsDiffer       partial results at rest are not those that were written or committed
-├── RunError             1   what was asked of a run cannot be, as things stand
+│   └── PartialsDiffer       stored partials differ from those that were written or committed
+├── RunError             1   a request that the state of the run does not allow
 │   ├── RunNotFound      2   no run has this id: the user's input too
-│   ├── RunOver              the run takes no more of this
+│   ├── RunOver              the run is over, or takes no more chunks
 │   ├── TableSealed          a new chunk for a table that has had its END
-│   ├── IllegalTransition    the run cannot go from its state to that one
-│   ├── BarrierNotReady      the registry does not have all that the barrier waits for
-│   ├── IdempotencyConflict  the same key asked for something else before
+│   ├── IllegalTransition    the run cannot change from its state to that one
+│   ├── BarrierNotReady      not all expected chunks and rows are processed
+│   ├── IdempotencyConflict  the same key was used before for another request
 │   ├── TooManyRuns          the owner has as many open runs as allowed
 │   ├── AlreadyPublished     another attempt has published this run's answers
-│   ├── ConflictError        a gateway has something else there already (client/refusals.py)
-│   └── IncompleteError      a gateway misses what END told of (client/refusals.py)
-├── StaleEpoch           1   a lease was lost: whoever wrote under it must stop
-├── ForeignCheckpoint    1   a stream's checkpoint does not follow from what the registry knows
+│   ├── ConflictError        a gateway has other content under this name (client/refusals.py)
+│   └── IncompleteError      a gateway misses chunks or rows that END announced (client/refusals.py)
+├── StaleEpoch           1   the lease was lost: the process that wrote under it must stop
+├── ForeignCheckpoint    1   a stream's checkpoint contradicts the registry
 └── ServiceError         3   a service that Kopitiam depends on
-    ├── EngineDied           Spark's process: what it was at can be done again by another
-    ├── StreamStuck          the stream fails again and again, and gets nowhere
-    └── Unavailable          unreachable, full, locked or read-only: worth trying again later
+    ├── EngineDied           Spark's process died: another one can repeat its work
+    ├── StreamStuck          the stream fails again and again without progress
+    └── Unavailable          unreachable, full, locked or read-only: a retry may succeed
         ├── RegistryUnavailable
         └── BusUnavailable
 """
 
 
 class KopitiamError(Exception):
-    """Base of all errors that Kopitiam raises on purpose; its text is meant for people."""
+    """Base of all errors that Kopitiam raises on purpose; their texts are meant for people."""
 
     exit_code = 1
 
@@ -49,7 +49,7 @@ class InputError(UserError):
 class QuestionError(UserError):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
-        self.line = line  # of the file that the definition stands in
+        self.line = line  # of the file with the definition
 
 
 class BadRows(UserError):

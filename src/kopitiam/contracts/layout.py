@@ -1,4 +1,7 @@
-"""Where everything of a run lies. Names come from closed sets, never from a client."""
+"""Paths of all files of a run, in storage and home, and the identity that ties these to a registry.
+
+Names come from closed sets, never from a client.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ _MOST_SHARDS_NAMED = 128  # characters, of the 255 that a name may have
 
 @dataclass(frozen=True)
 class Layout(Generic[P]):
-    """Below `path`: what gateways and pipelines share, wherever it is kept."""
+    """Paths below `path` that gateways and pipelines share."""
 
     path: P
 
@@ -31,11 +34,11 @@ class Layout(Generic[P]):
         return self.path / "partials"
 
     def partials_of(self, pipeline: str) -> P:
-        """A folder for each batch and each merge, written by one pipeline only."""
+        """Folder with one folder for each batch and each merge; only this pipeline writes to it."""
         return self.partials / f"pipeline={pipeline}"
 
     def rejected(self, run: str) -> P:
-        """One CSV file for each chunk or client that set rows aside."""
+        """Folder with one CSV file for each chunk or client that rejected rows."""
         return self.path / "rejected" / f"run={run}"
 
     def results(self, run: str) -> P:
@@ -48,7 +51,7 @@ class Layout(Generic[P]):
         return self.results(run) / f"provisional={attempt}"
 
     def sorting(self, run: str, attempt: str) -> P:
-        """What an attempt sorts before it is written as an answer."""
+        """Folder for rows that an attempt sorts before it writes an answer."""
         return self.results(run) / f"sorting={attempt}"
 
 
@@ -56,15 +59,15 @@ KEYS = Layout(PurePosixPath())  # relative to the root of the storage
 
 
 class Home(Layout[Path]):
-    """With what stays on this machine."""
+    """Adds the paths that stay on this machine."""
 
     @property
     def incoming(self) -> Path:
-        """Bodies that nobody has accepted yet; on the same file system as a landing below home."""
+        """Folder for bodies that are not accepted yet; on the same file system as a landing below home."""
         return self.path / "incoming"
 
     def checkpoint(self, pipeline: str, shards: Sequence[int]) -> Path:
-        """Another set of shards is another stream."""
+        """Folder of a stream's checkpoint; another set of shards is another stream."""
         return self.path / "checkpoints" / f"{pipeline}-{_name_of(shards)}"
 
 
@@ -80,6 +83,8 @@ MARK_FILE = "registry.json"  # at the root of home and of storage
 
 @dataclass(frozen=True)
 class Identity:
+    """The id and mark of a registry. Home and storage carry a copy, which must match their registry."""
+
     id: str
     mark: int  # grows at every start of a gateway or pipeline, and while gateways run
-    is_used: bool = True  # False: made just now, it knows of no run and of no node
+    is_used: bool = True  # False: the registry is new, without any run or node

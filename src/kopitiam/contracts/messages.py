@@ -1,8 +1,8 @@
-"""What nodes tell each other over the bus. Counters are absolute and messages may be lost, repeated or
-reordered: none of them is the truth, which is in the registry; they only make it travel faster.
+"""Messages between nodes over the bus, and the record of a node.
 
-What a field may hold is part of its type, and checked on arrival: a name or an id may become part of a path,
-a number goes into the registry.
+Messages may be lost, repeated or reordered, so counters are absolute and decisions follow from the registry;
+a message only makes its receiver look there sooner. The types of fields limit their values, checked on
+arrival: a name or an id may become part of a path, and a number goes into the registry.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
 
 class TableEnd(_Message, frozen=True, tag="TABLE_END"):
-    """A table is sealed: what each of its shards has to process, as (chunks, rows), zero included."""
+    """A table is sealed; `shards` has the (chunks, rows) that each shard has to process, zero included."""
 
     run: RunId
     table: Name
@@ -35,7 +35,7 @@ class TableEnd(_Message, frozen=True, tag="TABLE_END"):
 
 
 class WorkerStats(_Message, frozen=True, tag="WORKER_STATS"):
-    """How far a shard of a stage is with a run; `expected` chunks are unknown before END."""
+    """Progress of a shard of a stage with a run; `expected` chunks are unknown before END."""
 
     run: RunId
     stage: Name
@@ -46,7 +46,7 @@ class WorkerStats(_Message, frozen=True, tag="WORKER_STATS"):
 
 
 class WorkerEnd(_Message, frozen=True, tag="WORKER_END"):
-    """A shard of a stage has processed all that it expects of a run."""
+    """A shard of a stage has processed all chunks that it expects of a run."""
 
     run: RunId
     stage: Name
@@ -56,20 +56,20 @@ class WorkerEnd(_Message, frozen=True, tag="WORKER_END"):
 
 
 class BarrierForward(_Message, frozen=True, tag="BARRIER_FORWARD"):
-    """The barrier of a run is open: whoever gets this makes the answers."""
+    """The barrier of a run is open: the pipeline that receives this makes the answers."""
 
     run: RunId
     epoch: Count
 
 
 class ProvisionalWanted(_Message, frozen=True, tag="PROVISIONAL_WANTED"):
-    """Somebody would like to see what the answers are so far."""
+    """A client asked for provisional answers."""
 
     run: RunId
 
 
 class ForceEnd(_Message, frozen=True, tag="FORCE_END"):
-    """These runs were ended by force; all nodes drop what they have of them."""
+    """These runs were ended by force; all nodes stop working on them."""
 
     runs: tuple[RunId, ...]
     reason: str
@@ -82,24 +82,24 @@ class Heartbeat(_Message, frozen=True, tag="HEARTBEAT"):
     pid: Count
     url: Url | None
     sent_at: Instant
-    trouble: Reason | None = None  # why the work makes no progress; the node itself lives
+    trouble: Reason | None = None  # why the work makes no progress, though the node is alive
 
 
 class Stopped(_Message, frozen=True, tag="STOPPED"):
-    """A node leaves on purpose, and is not to be revived."""
+    """A node stops on purpose, and is not to be revived."""
 
     node: Name
     epoch: Count
 
 
 class Election(_Message, frozen=True, tag="ELECTION"):
-    """Bully: a monitor asks those with higher ids whether one of them lives."""
+    """Bully: a monitor asks whether a monitor with a higher id is alive."""
 
     sender: Count
 
 
 class ElectionAnswer(_Message, frozen=True, tag="ANSWER"):
-    """Bully: a higher one lives, and takes the election over."""
+    """Bully: a monitor with a higher id is alive, and takes over the election."""
 
     sender: Count
     to: Count
@@ -132,7 +132,7 @@ def progress_topic(stage: str, shard: int) -> str:
 
 
 PROGRESS_TOPICS = "coordination.barrier.*.*"
-FINAL_QUEUE = "pipeline.final"  # BARRIER_FORWARD: one pipeline gets it
+FINAL_QUEUE = "pipeline.final"  # BARRIER_FORWARD, for one pipeline
 PROVISIONAL_QUEUE = "pipeline.provisional"
 
 
@@ -150,7 +150,7 @@ NodeState = Literal["starting", "alive", "dead", "stopped"]
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """A node in the life that its epoch names; `since` is when it came into its state."""
+    """The state of a node in one epoch, since `since`."""
 
     name: str
     kind: NodeKind

@@ -1,4 +1,4 @@
-"""Money as whole ten-thousandths of a ringgit, so that every sum is an integer sum and exact."""
+"""Money in integer units of a ten-thousandth of a ringgit, so that every sum is exact."""
 
 from decimal import Decimal, InvalidOperation
 
@@ -10,7 +10,7 @@ _ONE_UNIT = Decimal(1).scaleb(-DECIMALS)
 
 
 def to_units(text: str) -> int:
-    """The units in a decimal number; raises ValueError if it has more than four decimals."""
+    """Parse a decimal number. Raises `ValueError` if it is none, too large, or has over four decimals."""
     try:
         amount = Decimal(text)
     except InvalidOperation:
@@ -20,7 +20,7 @@ def to_units(text: str) -> int:
     if amount.copy_abs() >= _TOO_LARGE:
         raise ValueError(f"{text!r} is too large")
     rounded = amount.quantize(_ONE_UNIT)
-    if rounded != amount:  # unlike arithmetic, a comparison sees every digit
+    if rounded != amount:  # unlike arithmetic, a comparison uses every digit
         raise ValueError(f"{text!r} has more than {DECIMALS} decimals")
     return int(rounded * UNITS)
 

@@ -1,4 +1,4 @@
-"""The parameters of a run: which years and hours count, the least amount, and how many places a rank has."""
+"""The parameters of a run: years, hours, minimum amount, and the size of a top list."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d)")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Years and hours are inclusive on both ends, to the second."""
+    """Years and hours are inclusive on both ends, to the second. Raises `ConfigError` for a wrong value."""
 
     first_year: int = 2024
     last_year: int = 2025
@@ -32,7 +32,7 @@ class Parameters:
             raise ConfigError(f"hours {self.opening}-{self.closing}: the first must not be after the last")
         if not 1 <= self.top <= MAX_TOP:
             raise ConfigError(f"top {self.top}: want 1 to {MAX_TOP}")
-        self.min_units  # noqa: B018 - refuses an amount that is not one
+        self.min_units  # noqa: B018 - raises for a wrong amount
 
     @property
     def begin(self) -> datetime:
@@ -40,7 +40,7 @@ class Parameters:
 
     @property
     def end(self) -> datetime:
-        """The first instant that is too late."""
+        """The first instant after the last year."""
         return datetime(self.last_year + 1, 1, 1, tzinfo=UTC)
 
     @property
@@ -60,10 +60,10 @@ class Parameters:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Parameters":
-        """As `to_dict` gives them; what is missing has its default."""
-        given = {**cls().to_dict(), **values}
-        (first_year, last_year), (opening, closing) = given["years"], given["hours"]
-        return cls(first_year, last_year, opening, closing, given["min_amount"], given["top"])
+        """Read the form of `to_dict`; missing values have their defaults."""
+        full = {**cls().to_dict(), **values}
+        (first_year, last_year), (opening, closing) = full["years"], full["hours"]
+        return cls(first_year, last_year, opening, closing, full["min_amount"], full["top"])
 
     def to_dict(self) -> dict[str, Any]:
         return {

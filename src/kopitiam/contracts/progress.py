@@ -1,7 +1,8 @@
-"""A run before its barrier as the registry shows it, and what follows from that alone. No I/O.
+"""Progress of a run: chunks and rows by table and shard, rows into and out of each stage, and the rules by
+which a barrier opens or a run fails. No I/O.
 
-The registry decides by these functions in the transaction that opens a barrier or fails a run. The leader
-calls them beforehand, to know when to ask.
+A chunk passes all stages of its table in one batch. The registry applies the rules in the transaction that
+opens a barrier or fails a run; the leader applies them beforehand, to know when to call it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class RowFlow:
-    """Rows that came into a stage, and rows that went on from it."""
+    """Rows into a stage, and rows out of it."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -37,7 +38,7 @@ FlowByStage = Mapping[str, Mapping[int, RowFlow]]  # stage → shard → rows
 
 
 def total_by_shard(volumes: ByTable, tables: tuple[str, ...]) -> dict[int, Volume]:
-    """The volumes of several tables together, by shard."""
+    """Return the sum of the volumes of several tables, by shard."""
     shards = sorted({shard for table in tables for shard in volumes.get(table, {})})
     return {
         shard: sum((volumes.get(table, {}).get(shard, Volume()) for table in tables), Volume())
@@ -47,19 +48,19 @@ def total_by_shard(volumes: ByTable, tables: tuple[str, ...]) -> dict[int, Volum
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run as the registry had it, all of one moment."""
+    """The progress of a run, in one snapshot of the registry."""
 
     run: str
     state: RunState
     stages: Mapping[str, tuple[str, ...]]  # before the barrier, of each table that the run needs
     expected: ByTable  # sealed tables only
     processed: ByTable
-    pending: int  # chunks in the log that no batch has passed yet
-    flaw: str = ""  # why this version can do nothing with the run
+    pending: int  # chunks in the log that no batch has read yet
+    flaw: str = ""  # why this version cannot process the run
 
 
 def contradiction(snapshot: Snapshot) -> str | None:
-    """Why the run can never be right: a chunk was lost, or counted twice. None if nothing is wrong."""
+    """Return why the figures can never become right (a chunk was lost or counted twice); None if they can."""
     is_sealed = snapshot.state is RunState.SEALED
     if snapshot.flaw:
         return snapshot.flaw
@@ -95,7 +96,7 @@ def _by_shard(snapshot: Snapshot) -> list[tuple[str, int, Volume, Volume]]:
 
 
 def is_wrong(done: Volume, due: Volume) -> bool:
-    """More chunks than expected, or as many with other rows. Fewer chunks are not wrong: more may come."""
+    """Whether there are more chunks than expected, or as many with other rows. Fewer may become right."""
     return done.chunks > due.chunks or (done.chunks == due.chunks and done.rows != due.rows)
 
 

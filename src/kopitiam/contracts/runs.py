@@ -1,10 +1,10 @@
-"""The life of a run: its states, the moves between them, and the records kept of it. No I/O.
+"""Runs: their states and transitions, and the records of runs, tables and chunks. No I/O.
 
     open ──▶ sealed ──▶ final ──▶ done
       └─────────┴─────────┴─────▶ failed, ended
 
 A run is *open* while chunks come in, *sealed* when all its tables have had their END, *final* while
-its answers are made, and then over: *done*, *failed* (it could not be right) or *ended* (by force).
+its answers are made, and then over: *done*, *failed* (its figures or work went wrong) or *ended* (by force).
 """
 
 import re
@@ -52,7 +52,7 @@ def new_run_id() -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Only what passes may become part of a path or a message."""
+    """Whether the text has the form of a run id; only such a text may become part of a path or a message."""
     return RUN_ID.fullmatch(text) is not None
 
 
@@ -61,7 +61,7 @@ class Run:
     run: str
     label: str
     state: RunState
-    questions: dict[str, Any]  # as Parameters.to_dict() gives them
+    questions: dict[str, Any]  # as QuestionSet.to_dict() gives them
     owner: str
     shards: int
     created_at: float
@@ -71,13 +71,13 @@ class Run:
 
     @property
     def cursor(self) -> tuple[float, str]:
-        """Where the next page of a listing begins."""
+        """The `before` of the next page of a listing."""
         return self.created_at, self.run
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What is durable of a table, and what its END expects once it has come."""
+    """Durable chunks and rows of a table, and those that its END expects, if it has come."""
 
     chunks: int = 0
     rows: int = 0
@@ -97,8 +97,8 @@ class ChunkRecord:
     rejected: int
     lane: int
     sequence: int
-    landed: str | None = None  # the digest of the file, which is another than a CSV body's; None: unknown
-    is_beside: bool = False  # the file's name carries the digest: an orphan had the plain name
+    landed: str | None = None  # digest of the file, which differs from that of a CSV body; None: unknown
+    is_beside: bool = False  # the file's name has the digest, since an orphan had the plain name
 
     @property
     def shard(self) -> int:
@@ -107,7 +107,7 @@ class ChunkRecord:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """A chunk as the pipeline finds it: by lane, in the order in which chunks became durable."""
+    """An entry of a lane's chunk log, ordered by when the chunks became durable."""
 
     lane: int
     sequence: int
@@ -124,7 +124,7 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """A run and its tables as they were at one moment; `version` grows with every change."""
+    """A run and its tables in one snapshot; `version` grows with every change."""
 
     run: Run
     tables: dict[str, TableState]
@@ -139,18 +139,18 @@ Span = tuple[int, int]  # from the first number to the last, both included
 
 
 def gaps(durable: Sequence[Span], count: int) -> tuple[Span, ...]:
-    """What ordered spans leave out of the numbers from 0 to below `count`."""
+    """Return the numbers below `count` that are not in these ordered spans, as spans."""
     missing: list[Span] = []
-    wanted = 0
+    next_number = 0
     for first, last in durable:
-        if wanted < min(first, count):
-            missing.append((wanted, min(first, count) - 1))
-        wanted = last + 1
-    if wanted < count:
-        missing.append((wanted, count - 1))
+        if next_number < min(first, count):
+            missing.append((next_number, min(first, count) - 1))
+        next_number = last + 1
+    if next_number < count:
+        missing.append((next_number, count - 1))
     return tuple(missing)
 
 
 def beyond(durable: Sequence[Span], count: int) -> tuple[Span, ...]:
-    """What ordered spans hold from `count` on."""
+    """Return the parts of these ordered spans from `count` on."""
     return tuple((max(first, count), last) for first, last in durable if last >= count)

@@ -1,7 +1,6 @@
-"""Tables in normal form: what the cells of a column mean, and their types at rest.
+"""Tables in normal form: the kinds of columns, and their types at rest.
 
-Which tables and columns there are is in `questions.layout`; which of them a run sends follows from what it
-asks (`questions.question_set`).
+`questions.layout` lists the tables and columns; `questions.question_set` derives those that a run needs.
 """
 
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ import pyarrow as pa
 CHUNK_ROWS = 131_072
 MAX_TEXT_CHARACTERS = 1_024  # Unicode code points of a text cell
 MAX_TEXT_BYTES = 4 * MAX_TEXT_CHARACTERS  # in UTF-8
-MAX_REJECTED_CHARACTERS = 4_096  # of a rejected row that are kept
+MAX_REJECTED_CHARACTERS = 4_096  # that are kept of a rejected row
 
 
 class Kind(Enum):
-    """What the cells of a column mean."""
+    """The meaning of the cells of a column."""
 
     TEXT = "text"
     ID = "id"  # `17272` or `17272.0`, not negative
@@ -60,7 +59,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A row that does not parse and was set aside."""
+    """A row that does not parse, with its place and the reason."""
 
     file: str
     line: int

@@ -1,1 +1,1 @@
-"""Where landing, partials, results and rejected rows are kept: here, or where all machines see them."""
+"""Storage of landing, partials, results and rejected rows: on this machine, or shared by all machines."""

@@ -1,8 +1,9 @@
-"""Storage on any file system that both pyarrow and Spark speak: S3 and its kin, HDFS, a mounted folder.
+"""Storage on any file system that both pyarrow and Spark support: S3 and compatible stores, HDFS, a mounted
+folder.
 
-None of them can be relied on to refuse a second writer, so what is written once bears the digest of its body
-in its name: under one name there is only ever one content. A store of objects shows an object when it is
-whole; elsewhere a file is written under another name first.
+Not all of them refuse a second writer, so a file that is written once carries its digest in its name: one
+name has only ever one content. An object store shows an object when it is complete; elsewhere a file is
+written under a temporary name first.
 """
 
 import contextlib
@@ -26,10 +27,10 @@ from kopitiam.system.crash_points import crash_point
 from kopitiam.system.files import make_folder, sync, sync_tree
 
 T = TypeVar("T")
-_WHOLE_OR_NOT_AT_ALL = frozenset({"s3", "gcs", "abfs"})
-_AT_ONCE = 8  # transfers
-_TRIMMINGS = re.compile(r"\n|; Details| \(Request ID")
-_TRIES = 100  # to remove a folder from which others remove as well, each time a file at least
+_ATOMIC_STORES = frozenset({"s3", "gcs", "abfs"})
+_TRANSFERS = 8  # at once
+_DETAILS = re.compile(r"\n|; Details| \(Request ID")
+_TRIES = 100  # to remove a folder while others remove its files too: each try removes at least one
 
 
 class ArrowStorage:
@@ -46,9 +47,9 @@ class ArrowStorage:
         name = self.name_of(key, digest)
         crash_point("chunk.synced")
         with _translated():
-            found = self._fs.get_file_info(self._full(name))
-            if found.type == fs.FileType.File and found.size == file.stat().st_size:
-                self._sync(self._full(name.parent))  # whoever wrote it may have died before this
+            info = self._fs.get_file_info(self._full(name))
+            if info.type == fs.FileType.File and info.size == file.stat().st_size:
+                self._sync(self._full(name.parent))  # its writer may have crashed before this
                 return False
             self._put(name, _content(file))
         crash_point("chunk.named")
@@ -64,7 +65,9 @@ class ArrowStorage:
             folder = Path(name)
             yield folder
             with _translated():
-                _all(lambda file: self._put(key / file.name, _content(file)), sorted(folder.iterdir()))
+                _in_parallel(
+                    lambda file: self._put(key / file.name, _content(file)), sorted(folder.iterdir())
+                )
 
     def settle(self, folder: Key) -> None:
         if self._is_mounted:
@@ -94,22 +97,22 @@ class ArrowStorage:
             return target
 
         with _translated():
-            return tuple(_all(copy, self.find(pattern)))
+            return tuple(_in_parallel(copy, self.find(pattern)))
 
     def find(self, pattern: str) -> list[Key]:
-        """Level by level: only what a `*` stands for is listed."""
-        found, name = [Key()], ""
+        """Search level by level, and list a folder only for a name with `*`."""
+        keys, name = [Key()], ""
         for name in pattern.split("/"):
             if "*" in name:
-                found = [key for folder in found for key in self._children(folder, name)]
+                keys = [key for folder in keys for key in self._children(folder, name)]
             else:
-                found = [folder / name for folder in found]
+                keys = [folder / name for folder in keys]
         if "*" in name:
-            return sorted(found)
+            return sorted(keys)
         with _translated():
-            infos = self._fs.get_file_info([self._full(key) for key in found])
-        there = zip(found, infos, strict=True)
-        return sorted(key for key, info in there if info.type != fs.FileType.NotFound)
+            infos = self._fs.get_file_info([self._full(key) for key in keys])
+        candidates = zip(keys, infos, strict=True)
+        return sorted(key for key, info in candidates if info.type != fs.FileType.NotFound)
 
     def remove(self, key: Key) -> None:
         full = self._full(key)
@@ -154,7 +157,7 @@ class ArrowStorage:
 
     def _put(self, key: Key, data: pa.Buffer) -> None:
         target = self._full(key)
-        if self._fs.type_name in _WHOLE_OR_NOT_AT_ALL:
+        if self._fs.type_name in _ATOMIC_STORES:
             self._write(target, data)
             return
         folder = self._full(key.parent)
@@ -175,7 +178,7 @@ class ArrowStorage:
             stream.write(data)
 
     def _name(self, temporary: str, target: str) -> None:
-        """HDFS does not rename onto a file: what is there goes first."""
+        """Rename. HDFS does not replace a file, so an existing target is deleted first."""
         if not self._is_mounted and self._fs.get_file_info(target).type == fs.FileType.File:
             self._fs.delete_file(target)
         self._fs.move(temporary, target)
@@ -187,7 +190,7 @@ class ArrowStorage:
             self._fs.create_dir(folder, recursive=True)
 
     def _sync(self, path: str) -> None:
-        """Only a mounted folder leaves this to its users."""
+        """Only a mounted folder needs it; other stores sync by themselves."""
         if self._is_mounted:
             sync(Path(path))
 
@@ -199,14 +202,14 @@ def _content(file: Path) -> pa.Buffer:
         return content.read_buffer()
 
 
-def _all(work: Callable[..., T], what: Iterable[object]) -> list[T]:
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as threads:
-        return list(threads.map(work, what))
+def _in_parallel(work: Callable[..., T], items: Iterable[object]) -> list[T]:
+    with ThreadPoolExecutor(_TRANSFERS, thread_name_prefix="storage") as threads:
+        return list(threads.map(work, items))
 
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """What is not there is told as it is; any other trouble is the store's."""
+    """Translate errors of the store to `Unavailable`; a missing file stays `FileNotFoundError`."""
     try:
         yield
     except FileNotFoundError:
@@ -216,7 +219,7 @@ def _translated() -> Iterator[None]:
 
 
 def _unavailable(error: Exception) -> Unavailable:
-    """In a few words, which clients may hear: paths and addresses are for the log."""
+    """The reason without paths and addresses, since clients see it; the log has the whole error."""
     number = getattr(error, "errno", None)
-    told = os.strerror(number) if number else str(error).rpartition("AWS Error ")[2]
-    return Unavailable(f"storage: {_TRIMMINGS.split(told, maxsplit=1)[0]}")
+    reason = os.strerror(number) if number else str(error).rpartition("AWS Error ")[2]
+    return Unavailable(f"storage: {_DETAILS.split(reason, maxsplit=1)[0]}")

@@ -1,4 +1,4 @@
-"""Storage below the home folder: plain paths, and links that never replace a file."""
+"""Storage below the home folder: plain paths, and hard links, which never replace a file."""
 
 import contextlib
 import filecmp
@@ -22,7 +22,7 @@ class LocalStorage:
         self._root = root
 
     def name_of(self, key: Key, digest: str) -> Key:
-        del digest  # one name for all: the first body that gets it keeps it
+        del digest  # the first content under a name stays
         return key
 
     def keep_once(self, file: Path, key: Key, digest: str) -> bool:
@@ -33,13 +33,11 @@ class LocalStorage:
         while not _link(file, path):
             try:
                 is_same = filecmp.cmp(file, path, shallow=False)
-            except (
-                FileNotFoundError
-            ):  # removed meanwhile: an orphan, or with its folder, which the link tells
+            except FileNotFoundError:  # it was removed meanwhile; if its folder was too, the link fails
                 continue
             if not is_same:
                 raise AlreadyWritten(str(path))
-            sync(path.parent)  # whoever wrote it may have died before this
+            sync(path.parent)  # its writer may have crashed before this
             return False
         crash_point("chunk.named")
         sync(path.parent)
@@ -57,7 +55,7 @@ class LocalStorage:
         sync_tree(folder)
 
     def settle(self, folder: Key) -> None:
-        """Spark makes the folders above it too: without their names a power cut would take all of them."""
+        """Sync the folders above it as well: Spark makes them too, and a power cut would lose their names."""
         path = self.path(folder)
         sync_tree(path)
         for above in path.parent.parents:
@@ -104,7 +102,7 @@ class LocalStorage:
 
 
 def _link(file: Path, path: Path) -> bool:
-    """False if another file has the name: unlike a rename, a link never replaces a file."""
+    """False if the name is taken: unlike a rename, a link never replaces a file."""
     try:
         os.link(file, path)
     except FileExistsError:

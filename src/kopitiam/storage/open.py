@@ -1,4 +1,4 @@
-"""Which storage the settings mean, and how Spark is told of it."""
+"""Opens the storage of the settings, and gives Spark the same settings."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ _DEFAULT_REGION = "us-east-1"  # which S3-compatible stores expect, if any
 
 
 def open_storage(settings: Settings) -> StoragePort:
-    """Checked: it can be written, read and deleted from, or `Unavailable` says why not, within seconds."""
+    """Open storage and check that it works. Raises `Unavailable`, with the failed step, within seconds."""
     section = settings.storage
     if section.url == HOME:
         return checked(lambda: LocalStorage(settings.home), f"file ({settings.home})")
@@ -30,14 +30,14 @@ def open_storage(settings: Settings) -> StoragePort:
 
 
 @contextlib.contextmanager
-def passing_storage(settings: Settings) -> Iterator[None]:
-    """A place of one's own: what is kept there goes when the block is left. A home goes as a whole.
+def temporary_storage(settings: Settings) -> Iterator[None]:
+    """Storage of one private service, whose files are removed after the block. (A home is removed whole.)
 
-    A folder that other users can reach is made for this user alone, whatever the umask of a person is.
+    A mounted folder is made for this user alone, whatever the umask.
     """
     place = urlsplit(settings.storage.url)
     if place.scheme == "file":
-        with contextlib.suppress(OSError):  # opening it tells why
+        with contextlib.suppress(OSError):  # open_storage raises the reason
             Path(unquote(place.path)).mkdir(mode=0o700, parents=True, exist_ok=True)
     storage = open_storage(settings)
     try:
@@ -48,7 +48,7 @@ def passing_storage(settings: Settings) -> Iterator[None]:
 
 
 def hadoop_conf(settings: Settings) -> dict[str, str]:
-    """What Spark's file systems must know. What `spark.conf` says with `spark.hadoop.` in front stays."""
+    """Hadoop settings for Spark's file systems, except those that `spark.conf` sets with `spark.hadoop.`."""
     section = settings.storage
     if not section.url.startswith("s3://"):
         return {}
@@ -64,8 +64,8 @@ def hadoop_conf(settings: Settings) -> dict[str, str]:
             "fs.s3a.path.style.access": "true",
             "fs.s3a.connection.ssl.enabled": str(is_encrypted).lower(),
         }
-    said = settings.spark.conf
-    return {key: value for key, value in conf.items() if value and f"spark.hadoop.{key}" not in said}
+    own = settings.spark.conf
+    return {key: value for key, value in conf.items() if value and f"spark.hadoop.{key}" not in own}
 
 
 def _shared(section: StorageSection) -> StoragePort:
@@ -81,7 +81,7 @@ def _shared(section: StorageSection) -> StoragePort:
 
 
 def _s3_options(section: StorageSection) -> dict[str, Any]:
-    """Without keys, those of the environment, the AWS files or the machine's role are found."""
+    """Without keys, pyarrow uses those of the environment, the AWS files or the machine's role."""
     endpoint = urlsplit(section.endpoint)
     options = {
         "access_key": section.access_key.get_secret_value(),
@@ -90,5 +90,5 @@ def _s3_options(section: StorageSection) -> dict[str, Any]:
         "scheme": endpoint.scheme,
         "endpoint_override": endpoint.netloc,
     }
-    given = {name: value for name, value in options.items() if value}
-    return {**given, "allow_delayed_open": True}  # small objects go in one request
+    chosen = {name: value for name, value in options.items() if value}
+    return {**chosen, "allow_delayed_open": True}  # one request for a small object

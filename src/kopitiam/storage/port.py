@@ -1,8 +1,8 @@
-"""What callers may rely on, wherever the bytes lie.
+"""The storage port: what callers may rely on, on any adapter.
 
-A key is a path relative to the root, made of names from closed sets. A file or folder that is missing
-raises `FileNotFoundError`, or is no news where it is to be removed. A store that cannot be reached raises
-`Unavailable`; a disk that is full or read-only, the `OSError` of the system.
+A key is a path relative to the root, made of names from closed sets. Reading a missing file or folder raises
+`FileNotFoundError`; removing one has no effect. A store that cannot be reached raises `Unavailable`; a disk
+that is full or read-only, the `OSError` of the system.
 """
 
 from contextlib import AbstractContextManager
@@ -15,69 +15,69 @@ Key = PurePosixPath
 
 
 class AlreadyWritten(Exception):
-    """Another content stands under this name: what is written once is never changed."""
+    """A file with other content has this name; such a file is never changed."""
 
 
 def own_name(key: Key, digest: str) -> Key:
-    """A name that no other body can have."""
+    """A key that carries the digest, so that no other content can have it."""
     return key.with_name(f"{key.stem}-{digest}{key.suffix}")
 
 
 class StoragePort(Protocol):
     @property
     def is_shared(self) -> bool:
-        """Others may keep something there too: what the registry does not know may be theirs."""
+        """Whether others may use the same place: files that the registry does not know may be theirs."""
 
-    # -- bytes that count for good
+    # -- durable writes
 
     def name_of(self, key: Key, digest: str) -> Key:
-        """Where the body of this digest lies that is kept once under `key`."""
+        """Key under which `keep_once` stores this content."""
 
     def keep_once(self, file: Path, key: Key, digest: str) -> bool:
-        """Durable when it returns, under `name_of(key, digest)`; the file itself stays where it is.
+        """Store a copy of `file` under `name_of(key, digest)`, durable on return; False if it was there.
 
-        False if it was there already. `AlreadyWritten` if another body has the name; a store that cannot
-        tell gives each body a name of its own, and the registry decides which one counts.
+        Raises `AlreadyWritten` if other content has the name. A store that cannot refuse a second writer puts
+        the digest into the name, and the registry decides which content counts.
         """
 
     def replace(self, key: Key, data: bytes) -> None:
-        """Durable when it returns, for what may be sent anew; the last one counts."""
+        """Store the data, durable on return, in place of earlier data."""
 
     def new_folder(self, key: Key, scratch: Path) -> AbstractContextManager[Path]:
-        """A local folder to write files into; they are durable under `key` when the block is left well."""
+        """A local folder to write files into; they are durable under `key` when the block has succeeded."""
 
     def settle(self, folder: Key) -> None:
-        """What Spark has written below it is durable when this returns."""
+        """Make the files durable that Spark has written below a folder."""
 
     # -- reading
 
     def open(self, key: Key) -> pa.NativeFile:
-        """For reading at any place of it."""
+        """Open a file for random access."""
 
     def path(self, key: Key) -> Path | None:
-        """The file itself, where it lies on this machine."""
+        """Path of the file on this machine; None if storage is elsewhere."""
 
     def fetch(self, pattern: str, scratch: Path) -> tuple[Path, ...]:
-        """Files that match, in order, as files of this machine: themselves, or copies in `scratch`."""
+        """Return the matching files in order, as local files: themselves, or copies in `scratch`."""
 
     def find(self, pattern: str) -> list[Key]:
-        """Files and folders that match, in order; `*` stands for any part of one name."""
+        """Return the matching files and folders in order; `*` matches any part of one name."""
 
     # -- removing
 
     def remove(self, key: Key) -> None:
-        """The file, or the folder with all that is below it."""
+        """Remove a file, or a folder with everything below it."""
 
     def remove_if_empty(self, folder: Key) -> bool:
-        """Whether it is gone."""
+        """Remove a folder that is empty; True if it does not exist any more."""
 
-    # -- for others
+    # -- for Spark and operators
 
     def url(self, key: Key) -> str:
-        """As Spark spells it."""
+        """The address of a file as Spark spells it."""
 
     def workspace(self, scratch: Path) -> "StoragePort":
-        """A place for what is thrown away soon, seen by Spark as well."""
+        """Storage for temporary files that Spark sees too."""
 
     def check(self) -> None:
-        """Writes, reads back and deletes; `Unavailable` says which of them failed, and why."""
+        """Write, read back and delete a file. Raises `Unavailable`, which says which step failed, and why."""

@@ -1,4 +1,4 @@
-"""Whether storage does what is asked of it, found out before anything depends on it."""
+"""Checks that storage works before anything depends on it."""
 
 import threading
 import uuid
@@ -8,12 +8,12 @@ from concurrent.futures import Future
 from kopitiam.contracts.errors import Unavailable, UserError
 from kopitiam.storage.port import Key, StoragePort
 
-PATIENCE_SECONDS = 8.0
+CHECK_SECONDS = 8.0
 _CONTENT = b"kopitiam was here\n"
 
 
 def probe(storage: StoragePort) -> None:
-    """A small file is written, read back and deleted."""
+    """Write, read back and delete a small file. Raises `Unavailable`."""
     key = Key(f".probe-{uuid.uuid4().hex}")
 
     def read_back() -> None:
@@ -26,7 +26,7 @@ def probe(storage: StoragePort) -> None:
         if storage.find(str(key)):
             raise OSError("it is still there")
 
-    _step("reached", lambda: storage.find(str(key)))  # a store that is away is asked once only
+    _step("reached", lambda: storage.find(str(key)))  # an unreachable store fails at the first step
     _step("written", lambda: storage.replace(key, _CONTENT))
     try:
         _step("read", read_back)
@@ -34,8 +34,8 @@ def probe(storage: StoragePort) -> None:
         _step("deleted", delete)
 
 
-def checked(open_it: Callable[[], StoragePort], url: str, seconds: float = PATIENCE_SECONDS) -> StoragePort:
-    """Opened and probed within a deadline, whatever a store or a network does."""
+def checked(open_it: Callable[[], StoragePort], url: str, seconds: float = CHECK_SECONDS) -> StoragePort:
+    """Open and probe storage within a deadline, whatever the store or network does. Raises `Unavailable`."""
     opening: Future[StoragePort] = Future()
 
     def attempt() -> None:
@@ -46,7 +46,7 @@ def checked(open_it: Callable[[], StoragePort], url: str, seconds: float = PATIE
         except Exception as error:
             opening.set_exception(error)
 
-    # A thread that nobody waits for: a store that never answers must not keep the process.
+    # A daemon thread: a store that never answers must not keep the process alive.
     threading.Thread(target=attempt, name="storage-check", daemon=True).start()
     try:
         return opening.result(seconds)
@@ -68,5 +68,5 @@ def _step(what: str, act: Callable[[], object]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    told = getattr(error, "strerror", None) or str(error)
-    return told.removeprefix("storage: ").partition("\n")[0]
+    reason = getattr(error, "strerror", None) or str(error)
+    return reason.removeprefix("storage: ").partition("\n")[0]

@@ -1,2 +1,1 @@
-"""What the code needs from the machine: durable and locked files, logs, threads, worker
-processes, crash points."""
+"""Access to the machine: settings, durable and locked files, logs, threads, worker processes, crashes."""

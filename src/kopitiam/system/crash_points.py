@@ -1,6 +1,6 @@
-"""Named places where a process may be told to die, as if by kill -9, so that tests can kill it right there.
+"""Crash points: named places in the code where tests kill a process, as if by kill -9.
 
-`KOPI_CRASH_AT=<point>[:n]` arms one of them: the process dies when it passes there for the n-th time.
+`KOPI_CRASH_AT=<point>[:n]` arms one of them: the process dies when it reaches the point for the n-th time.
 """
 
 import os
@@ -52,6 +52,7 @@ _passed = 0
 
 
 def armed_point(environment: dict[str, str] | None = None) -> tuple[str, int] | None:
+    """Return the armed point and its n, if any. Raises `ConfigError` for an unknown point."""
     text = (os.environ if environment is None else environment).get("KOPI_CRASH_AT")
     if not text:
         return None
@@ -65,6 +66,7 @@ _armed = cache(armed_point)
 
 
 def crash_point(point: str) -> None:
+    """Kill this process if the point is armed and this is its n-th pass."""
     global _passed  # noqa: PLW0603 - counts over all threads of the process
     armed = _armed()
     if armed is None or armed[0] != point:

@@ -1,4 +1,4 @@
-"""`Health`: whether the work of this process makes progress. `Pulse`: whether a part of it still answers."""
+"""`Health`: whether the work of this process makes progress. `Pulse`: whether a part of it still responds."""
 
 import contextlib
 import logging
@@ -7,26 +7,28 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-_PAUSE = 0.75  # of the bound, between two looks: then this process itself stood still
+_PAUSE = 0.75  # of the bound; a longer gap between two checks means that this process itself stood still
 _ASK_SECONDS = 1.0
-LEAST_BOUND_SECONDS = 10.0  # a busy machine may take that long to answer, whatever the settings say
+LEAST_BOUND_SECONDS = 10.0  # a busy machine may take that long to respond, whatever the settings say
 _log = logging.getLogger(__name__)
-_FINAL_STEP_SECONDS = 30.0  # a final step that failed is tried again every ten; then its run may be over
+_FINAL_STEP_SECONDS = 30.0  # a failed final step is retried every ten; after this its run may be over
 
 
 @dataclass
 class Health:
-    """Written by the work, read by a gateway in the same process or by the heartbeats of a fleet's pipeline.
-    `trouble` and `reason` are for clients: they name no path of the server."""
+    """Progress of the work, for a gateway in the same process or the heartbeats of a fleet's pipeline.
+
+    Clients see `trouble` and `reason`, which name no path of the server.
+    """
 
     trouble: str | None = None  # of the stream and of Spark's process
-    steps: int = 0  # batches committed, answers published, runs failed for good: the work gets on
+    steps: int = 0  # batches committed, answers published, runs failed: each is progress
     steady: Callable[[], float] = field(default=time.monotonic, repr=False)
     _final: tuple[float, str] | None = None  # when a final step last failed, and why
 
     @property
     def reason(self) -> str | None:
-        """Why the work makes no progress; None if it does. The stream may go on while final steps cannot."""
+        """Why the work makes no progress; None if it does. Final steps may fail while the stream works."""
         if self.trouble is not None:
             return self.trouble
         failed = self._final
@@ -34,23 +36,22 @@ class Health:
             return None
         return failed[1]
 
-    def got_on(self) -> None:
+    def record_progress(self) -> None:
         self.steps += 1
         self.trouble = None
 
     def on_final_step_failed(self, reason: str) -> None:
         self._final = (self.steady(), reason)
 
-    def on_answered(self) -> None:
+    def on_final_step_succeeded(self) -> None:
         self._final = None
 
 
 class Pulse:
-    """Whether something answers: a thread of its own asks again and again and may wait, and whoever
-    wants to know looks when it answered last, and never waits.
+    """Whether something responds: a thread calls it at intervals and may block; `is_silent` compares the time
+    of the last response and never blocks.
 
-    What happened while nobody looked is nobody's fault: a process that stood still itself gives what it asks
-    as much time again.
+    If this process itself stood still, the bound is extended by as long.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Pulse:
 
     @property
     def is_silent(self) -> bool:
-        """For longer than its bound."""
+        """Whether there was no response for longer than the bound."""
         with self._lock:
             now = self._steady()
             gap, self._looked = now - self._looked, now
@@ -90,8 +91,8 @@ class Pulse:
         while not self._left.is_set():
             try:
                 self._ask()
-            except Exception as error:  # not an answer
-                _log.info("no answer: %s", error)
+            except Exception as error:  # not a response
+                _log.info("no response: %s", error)
             else:
                 self.answered()
             self._left.wait(_ASK_SECONDS)

@@ -1,5 +1,6 @@
-"""What Spark said in lives that ended badly: the latest few logs, each cut to its end, below `logs` in the
-home.
+"""Logs of processes: rotation while they run, the last lines of one, and the logs of crashed Sparks.
+
+Of these the latest few are kept in the folder `logs` of the home, each cut to its end.
 """
 
 import contextlib
@@ -24,14 +25,16 @@ _KEPT = re.compile(r"spark-.+-\d{8}T\d{6}\.\d{6}Z\.log")
 
 @dataclass(frozen=True)
 class KeptLogs:
-    """Of one node, or of `serve` or `analyze`."""
+    """The kept Spark logs of one node, or of `serve` or `analyze`."""
 
     folder: Path
     name: str
 
     def keep(self, scratch: Path) -> Path | None:
-        """Moves the log in this scratch folder, with its older generation, to where it stays; both are for
-        their owner alone. Returns the file; None if there is no log, or no room for it."""
+        """Move the Spark log in this scratch folder, with its older generation, to the kept logs.
+
+        Returns the new file, which only its owner can read; None if there is no log, or no space for it.
+        """
         parts = [log for log in (scratch / f"{SPARK_LOG}.1", scratch / SPARK_LOG) if log.exists()]
         at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         kept = self.folder / f"spark-{self.name}-{at}.log"
@@ -39,38 +42,38 @@ class KeptLogs:
             if not sum(part.stat().st_size for part in parts):
                 return None
             make_private_folder(self.folder)
-            with open(kept, "xb", opener=_for_the_owner) as file:
+            with open(kept, "xb", opener=_owner_only) as file:
                 file.write(_end_of(parts, MOST_BYTES))
             for part in parts:
                 part.unlink(missing_ok=True)
-        except OSError:  # it would be kept if it could
+        except OSError:  # keeping logs is best effort
             return None
-        self._forget_the_oldest()
+        self._remove_oldest()
         return kept
 
-    def _forget_the_oldest(self) -> None:
+    def _remove_oldest(self) -> None:
         for old in sorted(self.folder.glob(f"spark-{self.name}-[0-9]*Z.log"))[:-MOST_FILES]:
             with contextlib.suppress(OSError):
                 old.unlink()
 
 
 def is_kept(log: Path) -> bool:
-    """Whether the file is one that `KeptLogs` keeps: no process writes to it any more."""
+    """Whether the file is a kept log, to which no process writes any more."""
     return _KEPT.fullmatch(log.name) is not None
 
 
 def _end_of(files: Sequence[Path], most_bytes: int) -> bytes:
-    """The last bytes of these files, put one after the other."""
+    """Return the last bytes of these files, concatenated."""
     end = b""
     for path in reversed(files):
         with path.open("rb") as file:
-            left = most_bytes - len(end)
-            file.seek(max(0, path.stat().st_size - left))
-            end = file.read(left) + end
+            room = most_bytes - len(end)
+            file.seek(max(0, path.stat().st_size - room))
+            end = file.read(room) + end
     return end
 
 
-def _for_the_owner(path: str, flags: int) -> int:
+def _owner_only(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
@@ -79,32 +82,37 @@ _PIECE = 1 << 20
 _log = logging.getLogger(__name__)
 _LAST_BYTES = 8192
 _LAST_LINES = 5
-# Below a home: of nodes and services, of Spark in `kopi serve` and `kopi analyze`, of Spark in each pipeline.
+# Below a home: nodes and services; Spark in `kopi serve` and `kopi analyze`; Spark in each pipeline.
 _LIVE_LOGS = ("logs/*.log", f"scratch/{SPARK_LOG}", f"scratch/*/*/{SPARK_LOG}")
 
 
 def rotate(log: Path) -> None:
+    """Rename a log that is too large, before a new process opens it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > MOST_BYTES:
         log.replace(log.with_name(f"{log.name}.1"))
 
 
 @contextlib.contextmanager
-def small_logs(home: Path, most_bytes: int) -> Iterator[None]:
-    """While the block lasts, a thread cuts every live log below `home` that grows beyond `most_bytes`."""
+def rotating_logs(home: Path, most_bytes: int) -> Iterator[None]:
+    """Run a thread during the block that cuts live logs below `home` at `most_bytes`."""
     stopping = threading.Event()
-    keeping = threading.Thread(target=keep_small, args=(home, most_bytes, stopping), name="logs", daemon=True)
+    keeping = threading.Thread(
+        target=rotate_logs, args=(home, most_bytes, stopping), name="logs", daemon=True
+    )
     keeping.start()
     try:
         yield
     finally:
         stopping.set()
-        keeping.join(_LOOK_SECONDS)  # it may be copying into a folder that is about to be removed
+        keeping.join(_LOOK_SECONDS)  # it may be copying into a folder that is removed next
 
 
-def keep_small(home: Path, most_bytes: int, stopping: threading.Event) -> None:
-    """Cuts live logs below `home` that grow beyond `most_bytes`, until `stopping` is set. Each node does this
-    for all of them, since services, and pipelines that stand still, cannot."""
+def rotate_logs(home: Path, most_bytes: int, stopping: threading.Event) -> None:
+    """Cut live logs below `home` that grow beyond `most_bytes`, until `stopping` is set.
+
+    Each node does so for all logs, since services and blocked pipelines cannot.
+    """
     while not stopping.wait(_LOOK_SECONDS):
         for log in (log for pattern in _LIVE_LOGS for log in home.glob(pattern)):
             if is_kept(log):
@@ -116,12 +124,14 @@ def keep_small(home: Path, most_bytes: int, stopping: threading.Event) -> None:
 
 
 def cut(log: Path, most_bytes: int) -> None:
-    """Moves what is in the log to the older generation, if it is too much. What is written at the very moment
-    between copying and cutting is lost."""
+    """Move the content of a log that is too large to its older generation.
+
+    Lines that are written between the copy and the cut are lost.
+    """
     with contextlib.suppress(FileNotFoundError), log.open("r+b") as file:
         if os.fstat(file.fileno()).st_size <= most_bytes:
             return
-        with contextlib.suppress(BlockingIOError):  # another node is at it
+        with contextlib.suppress(BlockingIOError):  # another node is cutting it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size > most_bytes:
                 _copy_and_cut(file, log.with_name(f"{log.name}.1"))
@@ -130,10 +140,9 @@ def cut(log: Path, most_bytes: int) -> None:
 def _copy_and_cut(file: BinaryIO, older: Path) -> None:
     temporary = older.with_name(f".{older.name}")
     try:
-        with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as copy:
-            most = (
-                os.fstat(file.fileno()).st_size + _PIECE
-            )  # one that writes faster than this reads has no end
+        with open(temporary, "wb", opener=_owner_only) as copy:
+            # The writer may be faster than this loop: the copy must end.
+            most = os.fstat(file.fileno()).st_size + _PIECE
             while copy.tell() < most and (piece := file.read(_PIECE)):
                 copy.write(piece)
             file.truncate(0)
@@ -142,12 +151,12 @@ def _copy_and_cut(file: BinaryIO, older: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def last_words(log: Path, since: int = 0) -> str:
-    """The last lines after the first `since` bytes, to be put behind what they explain."""
+def last_lines(log: Path, since: int = 0) -> str:
+    """Return the last lines after the first `since` bytes, to append to an error text."""
     try:
         with log.open("rb") as file:
             end = file.seek(0, 2)
-            begin = since if since <= end else 0  # cut meanwhile
+            begin = since if since <= end else 0  # it was cut meanwhile
             file.seek(max(begin, end - _LAST_BYTES))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
@@ -155,4 +164,4 @@ def last_words(log: Path, since: int = 0) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-_LAST_LINES:]
     if len(lines) > 1:
         return "".join(f"\n  {line}" for line in lines)
-    return f" {lines[0].strip()}" if lines else " it said nothing"
+    return f" {lines[0].strip()}" if lines else " no output"

@@ -5,14 +5,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 
-_FINISHING_SECONDS = 1.0  # what is not done by then is done again by the next life
+_FINISHING_SECONDS = 1.0  # the next process repeats work that is not done by then
 
 
 @contextlib.contextmanager
 def run_threads(
     *works: Callable[[], None], stop: Sequence[Callable[[], None]], trouble: "Future[None]"
 ) -> Iterator[None]:
-    """Each on a thread of its own while the block lasts; `trouble` gets what one of them raises."""
+    """Run each function on its own thread during the block, then call `stop` and wait briefly for them.
+
+    `trouble` gets the first exception that one of them raises.
+    """
 
     def watched(work: Callable[[], None]) -> None:
         try:
@@ -26,12 +29,13 @@ def run_threads(
     try:
         yield
     finally:
-        for tell in stop:
-            tell()
+        for call in stop:
+            call()
         for thread in threads:
             thread.join(_FINISHING_SECONDS)
 
 
 def fail(trouble: "Future[None]", error: Exception) -> None:
-    with contextlib.suppress(InvalidStateError):  # the first one counts
+    """Set the exception, unless the future has one."""
+    with contextlib.suppress(InvalidStateError):
         trouble.set_exception(error)

@@ -1,7 +1,7 @@
 """Worker processes for work that may crash, or take too much memory or time: a parser, a drawing engine.
 
-Orders and answers are lines of JSON on the pipes of a process. A worker that dies over an order is replaced.
-It may have died of something else, so the order gets a second one; if that dies too, the order is deadly.
+Requests and replies are lines of JSON on the pipes of a process. A worker that dies is replaced, and the
+request is retried once, since the crash may have had another cause.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ Message = dict[str, Any]
 _TRIES = 2
 
 
-class Deadly(Exception):
-    """Two workers died over the same order."""
+class WorkersDied(Exception):
+    """Two workers died over the same request."""
 
 
 class WorkerProcesses:
-    """Some processes of one command. They start when the first order comes, or at once if `is_eager`."""
+    """A pool of processes of one command. They start with the first request, or at once if `is_eager`."""
 
     def __init__(self, command: Callable[[], Sequence[str]], count: int, *, is_eager: bool = False) -> None:
         self._command = command
@@ -40,18 +40,18 @@ class WorkerProcesses:
         for _ in range(count):
             self._idle.put(self._started() if is_eager else None)
 
-    def ask(self, order: Message) -> Message:
-        """The worker's answer; waits while all are busy. Raises Deadly, or Unavailable when closed."""
+    def ask(self, request: Message) -> Message:
+        """Return a worker's reply, once one is idle. Raises `WorkersDied`, or `Unavailable` when closed."""
         worker = self._idle.get()
         try:
             for _ in range(_TRIES):
                 if worker is None or worker.poll() is not None:
                     worker = self._replaced(worker)
                 try:
-                    return _ask(worker, order)
+                    return _ask(worker, request)
                 except (OSError, ValueError):
                     worker = self._replaced(worker)
-            raise Deadly
+            raise WorkersDied
         finally:
             self._idle.put(worker)
 
@@ -75,7 +75,8 @@ class WorkerProcesses:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            env=os.environ | {"MALLOC_ARENA_MAX": "1"},  # others reserve address space, which is bounded
+            env=os.environ
+            | {"MALLOC_ARENA_MAX": "1"},  # more arenas would reserve address space, which is limited
         )
         self._all.add(worker)
         return worker
@@ -99,17 +100,17 @@ def _dismiss(worker: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def _ask(worker: subprocess.Popen[str], order: Message) -> Message:
-    """Raises OSError or ValueError if the worker died over it."""
+def _ask(worker: subprocess.Popen[str], request: Message) -> Message:
+    """Raises `OSError` or `ValueError` if the worker died."""
     if worker.stdin is None or worker.stdout is None:
         raise ValueError("a worker without pipes")
-    worker.stdin.write(json.dumps(order) + "\n")
+    worker.stdin.write(json.dumps(request) + "\n")
     worker.stdin.flush()
-    answer: Message = json.loads(worker.stdout.readline())
-    return answer
+    reply: Message = json.loads(worker.stdout.readline())
+    return reply
 
 
-def serve_orders(
+def serve_requests(
     handle: Callable[[Message], Message],
     *,
     seconds: int,
@@ -117,22 +118,22 @@ def serve_orders(
     memory_bytes: int,
     idle_seconds: float | None = None,
 ) -> None:
-    """The main loop of a worker. It returns when its input closes, or after `idle_seconds` without orders.
+    """The main loop of a worker. Returns when its input closes, or after `idle_seconds` without a request.
 
-    `limit` is the resource (`RLIMIT_AS`, `RLIMIT_DATA`) that may grow by `memory_bytes` from what it is now.
-    An order that takes longer than `seconds` ends the process.
+    `limit` is the resource (`RLIMIT_AS`, `RLIMIT_DATA`) that may grow by `memory_bytes` from now on. A
+    request that takes longer than `seconds` ends the process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     _bound_memory(limit, memory_bytes)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints stays out of the answers
-    orders = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
-    for line in _lines(orders.fileno(), idle_seconds):
-        signal.alarm(seconds)  # unhandled, it ends the process, whatever it is busy with
-        answer = handle(json.loads(line))
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps the output of libraries out of the replies
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
+    for line in _lines(requests.fileno(), idle_seconds):
+        signal.alarm(seconds)  # unhandled, it ends the process at once
+        reply = handle(json.loads(line))
         signal.alarm(0)
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
 
 
 def _lines(source: int, idle_seconds: float | None) -> Iterator[bytes]:
@@ -149,7 +150,7 @@ def _lines(source: int, idle_seconds: float | None) -> Iterator[bytes]:
 
 
 def _bound_memory(limit: int, allowed: int) -> None:
-    """Linux tells what is in use and keeps to the bound; elsewhere only the orders are bounded."""
+    """Limit the memory. Only Linux reports what is in use; elsewhere there is only the time limit."""
     status = Path("/proc/self/status")
     if status.exists():
         name = "VmSize" if limit == resource.RLIMIT_AS else "VmData"

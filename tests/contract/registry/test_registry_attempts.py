@@ -94,4 +94,4 @@ def test_three_attempts_that_ended_badly_are_enough() -> None:
     assert verdict("final", [Attempt("b"), Attempt("c"), died]) == (
         "the final step was tried three times and ended badly each time; the last time Spark's process died"
     )
-    assert "ended without a word" in str(verdict("batch", [died, died, Attempt("d")]))
+    assert "died without an error" in str(verdict("batch", [died, died, Attempt("d")]))

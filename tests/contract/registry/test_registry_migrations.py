@@ -121,7 +121,8 @@ def test_the_stream_begins_at_the_beginning_of_the_log(upgraded) -> None:
     with pytest.raises(BarrierNotReady, match="without END: menu_items"):
         upgraded.open_barrier(run)
     upgraded.move(run, RunState.FINAL)
-    assert upgraded.claim_final(run, Fence("pipeline-1", upgraded.take_over("pipeline-1", "life", 60), "life"))
+    claimant = Fence("pipeline-1", upgraded.take_over("pipeline-1", "life", 60), "life")
+    assert upgraded.claim_final(run, claimant)
     assert upgraded.forget_run(RUNS[RunState.DONE])
 
 

@@ -24,8 +24,7 @@ import pytest
 
 from debian import can_install, install, skip_or_fail
 from kopitiam.contracts.errors import RegistryUnavailable
-from kopitiam.fleet.services.postgresql import find_binaries
-from kopitiam.fleet.services.postgresql import account_for
+from kopitiam.fleet.services.postgresql import account_for, find_binaries
 from kopitiam.registry import Registry, open_registry
 
 LIMIT_SECONDS = 20.0

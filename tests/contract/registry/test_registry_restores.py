@@ -153,10 +153,10 @@ def test_a_barrier_is_opened_only_by_the_leader_that_holds_the_epoch(registry, o
     for table in registry.table_states(run):
         registry.end_table(run, table, 0, 0)
     back_up = BackUp(registry)
-    rank = 3
-    cut_off = Fence(LEADER, registry.take_over_if_higher(LEADER, rank, "a", 60), registry.leases()[LEADER].holder)
+    take_over = lambda holder: registry.take_over_if_higher(LEADER, 3, holder, 60)  # noqa: E731
+    cut_off = Fence(LEADER, take_over("a"), registry.leases()[LEADER].holder)
     back_up.put_back()
-    current = Fence(LEADER, registry.take_over_if_higher(LEADER, rank, "b", 60), registry.leases()[LEADER].holder)
+    current = Fence(LEADER, take_over("b"), registry.leases()[LEADER].holder)
     assert cut_off.epoch == current.epoch
     with refused():
         registry.open_barrier(run, cut_off)

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 from kopitiam.contracts.config import Settings, SparkSection, StorageSection
 from kopitiam.contracts.errors import ConfigError, Unavailable
 from kopitiam.storage.local import LocalStorage
-from kopitiam.storage.open import hadoop_conf, open_storage, passing_storage
+from kopitiam.storage.open import hadoop_conf, open_storage, temporary_storage
 from kopitiam.storage.port import Key
 from kopitiam.storage.probe import checked
 from kopitiam.system.settings import load_settings
@@ -96,7 +96,7 @@ def test_a_private_service_keeps_apart_from_others_in_the_same_place() -> None:
 
 def test_what_a_private_service_keeps_goes_with_it(tmp_path: Path) -> None:
     private = settings(tmp_path, url=f"file://{tmp_path}/mounted/private-x")
-    with passing_storage(private):
+    with temporary_storage(private):
         open_storage(private).replace(Key("results/run=r1/x"), b"answer")
         assert (tmp_path / "mounted" / "private-x" / "results" / "run=r1" / "x").exists()
     assert list((tmp_path / "mounted").iterdir()) == []

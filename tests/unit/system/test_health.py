@@ -6,9 +6,9 @@ from kopitiam.system.health import Health
 def test_a_final_step_that_failed_is_told_though_batches_are_committed() -> None:
     health = Health(steady=lambda: 100.0)
     health.on_final_step_failed("no space left")
-    health.got_on()
+    health.record_progress()
     assert (health.trouble, health.reason) == (None, "no space left")
-    health.on_answered()
+    health.on_final_step_succeeded()
     assert health.reason is None
 
 

@@ -29,7 +29,7 @@ def refusal(file=None):
 
 
 def test_without_file_and_environment_the_defaults_hold():
-    assert load_settings().questions.ask() == Parameters()
+    assert load_settings().questions.parameters() == Parameters()
     assert load_settings().spark.master == "local[*]"
 
 
@@ -45,7 +45,7 @@ def test_the_file_is_obeyed(write):
         conf = { "spark.sql.shuffle.partitions" = "3" }
     """)
     settings = load_settings(file)
-    assert settings.questions.ask() == Parameters(2020, 2021, "05:00:00", "22:00:00", "10.5", 5)
+    assert settings.questions.parameters() == Parameters(2020, 2021, "05:00:00", "22:00:00", "10.5", 5)
     assert settings.spark.master == "local[2]"
     assert settings.spark.conf == {"spark.sql.shuffle.partitions": "3"}
 
@@ -63,7 +63,7 @@ def test_the_environment_stands_above_the_file_key_by_key(write, monkeypatch):
     monkeypatch.setenv("KOPI_QUESTIONS__YEARS", "[2023, 2024]")
     monkeypatch.setenv("KOPI_SPARK__MASTER", "local[1]")
     settings = load_settings(file)
-    assert settings.questions.ask() == Parameters(2023, 2024, min_amount="10", top=7)
+    assert settings.questions.parameters() == Parameters(2023, 2024, min_amount="10", top=7)
     assert settings.spark.master == "local[1]"
 
 

@@ -15,7 +15,7 @@ from kopitiam.registry.registry import open_registry
 def main(home: Path, port: str) -> None:
     settings = Settings(home=home, gateway=GatewaySection(listen=f"127.0.0.1:{port}"))
     with closing(open_registry("sqlite", home)) as registry, closing(MemoryBus()) as bus:
-        gateway = open_gateway(Fence("gateway-1", 1), settings, registry, bus)
+        gateway = open_gateway(Fence("gateway-1", 1, "benchmark"), settings, registry, bus)
         try:
             GatewayServer(gateway).run([listen(settings.gateway)])
         finally:

@@ -17,7 +17,7 @@ from kopitiam.contracts.errors import ServiceError
 from kopitiam.results.charts.canvas import FONT
 from kopitiam.results.charts.colours import class_rules, colour, colour_name, variables
 from kopitiam.results.names import FONT_SIZE
-from kopitiam.system.worker_processes import Deadly, Message, WorkerProcesses
+from kopitiam.system.worker_processes import Message, WorkerProcesses, WorkersDied
 
 if TYPE_CHECKING:
     from kopitiam.results.charts.drawing import Drawing  # the worker process must start fast
@@ -93,7 +93,7 @@ class Renderer:
     def _request(self, order: Message) -> Message:
         try:
             answer = self._workers.ask(order)
-        except Deadly:
+        except WorkersDied:
             raise RenderingError("the chart takes more memory or time than a chart may") from None
         if "error" in answer:
             raise RenderingError(f"the chart cannot be drawn: {answer['error']}")
@@ -168,7 +168,7 @@ def _copy(element: Element, parent: Element, texts: Sequence[str]) -> None:
 def _is_empty(tag: str, element: Element) -> bool:
     """Whether nothing of the element can be seen, such as the background of a group."""
     if tag == "rect":
-        return True  # the background of the whole SVG, which is drawn anew
+        return True  # the background of the whole SVG; `clean_svg` adds its own
     is_painted = any(element.get(name, "none") != "none" for name in ("fill", "stroke"))
     return element.get("display") == "none" or (tag == "path" and not is_painted)
 

@@ -10,7 +10,7 @@ from typing import Any
 import vl_convert
 
 from kopitiam.results.charts.rendering import clean_svg
-from kopitiam.system.worker_processes import Message, serve_orders
+from kopitiam.system.worker_processes import Message, serve_requests
 
 MEMORY_BYTES = 512 << 20  # beyond what the engine takes to start
 SECONDS = 20  # for one chart
@@ -21,7 +21,7 @@ _WARM_UP: dict[str, Any] = {"data": {"values": [{"a": 1}]}, "mark": "point", "en
 
 def main() -> None:
     vl_convert.vegalite_to_svg(_WARM_UP, allowed_base_urls=[])  # memory taken so far is below the limit
-    serve_orders(
+    serve_requests(
         handle,
         seconds=SECONDS,
         limit=resource.RLIMIT_DATA,  # V8 reserves far more address space than it uses

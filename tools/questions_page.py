@@ -210,7 +210,7 @@ def page() -> str:
         .replace("{widest}", str(operations.WIDEST))
         .replace("{refusals}", _rows(_refusals())),
         "\n## The catalog\n",
-        *(_section(question, f"Q{question.name.replace('_', '.')}") for question in builtin().values()),
+        *(_section(question, question.short_name) for question in builtin().values()),
         "\n## The twelve examples\n",
         *(_section(question, f"`{question.name}`") for question in _examples()),
     ]

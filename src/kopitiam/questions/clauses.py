@@ -17,6 +17,7 @@ _STAGE = re.compile(r"[a-z][a-z0-9_]{0,79}")
 
 
 def read_rank(given: Any, keys: Sequence[Named], measures: Sequence[Named]) -> Rank | None:
+    """The rank of a definition; None without `rank`."""
     if given is None:
         return None
     if not isinstance(given, Mapping) or set(given) - {"by", "within", "top", "order"}:
@@ -44,6 +45,7 @@ def read_rank(given: Any, keys: Sequence[Named], measures: Sequence[Named]) -> R
 
 
 def read_chart(given: Any, known: Sequence[str]) -> Chart | None:
+    """The chart of a definition, with columns among `known`; None without `chart`."""
     if given is None:
         return None
     if not isinstance(given, Mapping) or set(given) - {"mark", "x", "y", "color"}:

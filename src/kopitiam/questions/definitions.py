@@ -108,6 +108,11 @@ class Question:
         return not self.measures
 
     @property
+    def short_name(self) -> str:
+        """`Q2.1` for a question of the catalog, else its name."""
+        return f"Q{self.name.replace('_', '.')}" if self.is_builtin else self.name
+
+    @property
     def file_stem(self) -> str:
         return f"results_query_{self.name}" if self.is_builtin else f"results_{self.name}"
 

@@ -187,4 +187,5 @@ def columns_in(expression: Expression) -> tuple[ColumnRef, ...]:
 
 
 def aggregates_in(expression: Expression) -> tuple[Aggregate, ...]:
+    """The aggregates of an expression, each once, in written order."""
     return tuple(dict.fromkeys(node for node in nodes(expression) if isinstance(node, Aggregate)))

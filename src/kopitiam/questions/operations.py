@@ -47,6 +47,7 @@ _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
 def number(digits: str) -> Constant:
+    """A whole or decimal literal."""
     if _WHOLE.fullmatch(digits):
         if len(digits) > MOST_DIGITS:
             raise QuestionError(f"{digits[:40]} has more than {MOST_DIGITS} digits")
@@ -65,6 +66,7 @@ def text(value: str) -> Constant:
 
 
 def day(value: str) -> Constant:
+    """A date literal."""
     try:
         if not _DATE.fullmatch(value):
             raise ValueError
@@ -74,6 +76,7 @@ def day(value: str) -> Constant:
 
 
 def instant(value: str) -> Constant:
+    """A time literal; a date is its midnight."""
     try:
         if not (_INSTANT.fullmatch(value) or _DATE.fullmatch(value)):
             raise ValueError
@@ -89,6 +92,7 @@ def negative(value: Expression) -> Expression:
 
 
 def arithmetic(operator: Operator, left: Expression, right: Expression) -> Expression:
+    """A sum, difference or product that fits into WIDEST digits."""
     for side in (left, right):
         if any(isinstance(node, Ratio) for node in nodes(side)):
             raise QuestionError("a ratio is rounded at the very end, so nothing can be computed from it")
@@ -170,6 +174,7 @@ def _adapted(value: Expression, to: Kind) -> Expression:
 
 
 def one_of(argument: Expression, values: Sequence[Expression]) -> In:
+    """`argument in (values)`, with values of the kind of the argument."""
     if isinstance(argument, Constant):
         raise QuestionError("IN: want a column or a function of one on the left")
     if not 1 <= len(values) <= MOST_VALUES:
@@ -186,6 +191,7 @@ def one_of(argument: Expression, values: Sequence[Expression]) -> In:
 
 
 def condition(value: Expression) -> Expression:
+    """The value, if it is a condition."""
     if value.kind is not Kind.BOOLEAN:
         raise QuestionError(f"want a condition, not {with_article(value.kind)}")
     return value
@@ -200,6 +206,7 @@ def case(conditions: Sequence[Expression], values: Sequence[Expression], default
 
 
 def call(function: Function, argument: Expression) -> Expression:
+    """A function of time."""
     kinds = {Kind.INSTANT} if function in _OF_INSTANTS_ONLY else {Kind.INSTANT, Kind.DATE}
     if argument.kind not in kinds:
         times = " or ".join(sorted(kind.value for kind in kinds))
@@ -211,12 +218,14 @@ def call(function: Function, argument: Expression) -> Expression:
 
 
 def sum_of(name: str, value: Expression) -> Aggregate:
+    """The sum of a value; `name` is the function in errors."""
     if value.kind not in ADDABLE:
         raise QuestionError(f"{name} takes counts and money, not {with_article(value.kind)}")
     return Aggregate("sum", value, value.kind)
 
 
 def ratio(left: Expression, right: Expression) -> Ratio:
+    """A ratio of two figures: money for money by a count, else a number."""
     for side in (left, right):
         if any(isinstance(node, Ratio) for node in nodes(side)):
             raise QuestionError("a ratio is rounded at the very end, so it cannot be part of another ratio")
@@ -227,6 +236,7 @@ def ratio(left: Expression, right: Expression) -> Ratio:
 
 
 def common_kind(values: Sequence[Expression]) -> Kind:
+    """The kind that all values can take: money for counts and money."""
     kinds = {value.kind for value in values}
     if len(kinds) == 1:
         return kinds.pop()
@@ -237,6 +247,7 @@ def common_kind(values: Sequence[Expression]) -> Kind:
 
 
 def as_kind(value: Expression, kind: Kind) -> Expression:
+    """The value, with a count converted to money if that is the kind."""
     if value.kind is Kind.COUNT and kind is Kind.MONEY:
         if isinstance(value, Constant):
             return Constant(_units(str(value.value)), Kind.MONEY)

@@ -116,6 +116,7 @@ def _steps(question: Question) -> Iterable[FilterStep]:
 def plan_stages(
     questions: Sequence[Question], partials: Sequence[PartialPlan], tables: Sequence[str]
 ) -> StagePlan:
+    """The stages of a run. Raises QuestionError if two stages share a name."""
     filters = tuple(dict.fromkeys(count for partial in partials for count in _filter_counts(partial)))
     counted_by_partials = {(partial.fact, partial.conditions) for partial in partials}
     facts = dict.fromkeys(partial.fact for partial in partials)

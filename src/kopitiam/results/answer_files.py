@@ -147,22 +147,22 @@ def read_summary(text: bytes) -> RunSummary:
 
 def read_rejected(lines: Iterable[str], most: int) -> list[Rejected]:
     """The first `most` rejected rows of a CSV with header. Malformed rows, sent by a client, are skipped."""
-    csv.field_size_limit(MAX_REJECTED_FIELD)
     return list(islice(_rejected(lines), most))
 
 
 def _rejected(lines: Iterable[str]) -> Iterator[Rejected]:
+    for row in rejected_cells(lines):
+        _table, file, line, reason, content = [*row, *[""] * 5][:5]
+        if len(row) > 3 and line.isdecimal() and len(line) < _MAX_LINE_DIGITS:
+            yield Rejected(file, int(line), reason, content)
+
+
+def rejected_cells(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the rows of a CSV with header, their cells shortened. Ends where a client sent malformed CSV."""
+    csv.field_size_limit(MAX_REJECTED_FIELD)
     with contextlib.suppress(csv.Error):
-        for row in csv.DictReader(lines):
-            file, line, reason, content = (row.get(name) for name in ("file", "line", "reason", "row"))
-            if (
-                file is not None
-                and line is not None
-                and reason is not None
-                and line.isdecimal()
-                and len(line) < _MAX_LINE_DIGITS
-            ):
-                yield Rejected(shorten(file), int(line), shorten(reason), shorten(content or ""))
+        for row in islice(csv.reader(lines), 1, None):
+            yield [shorten(cell) for cell in row]
 
 
 def _summary(content: dict[str, Any]) -> RunSummary:

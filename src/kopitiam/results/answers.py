@@ -174,6 +174,7 @@ def _concatenate(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def answer_schema(question: Question) -> pa.Schema:
+    """The Arrow schema of an answer; sums that do not fit get wider types later."""
     return pa.schema([(column.name, _ARROW_TYPES[column.kind]) for column in question.answer_columns])
 
 

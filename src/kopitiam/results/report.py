@@ -111,6 +111,7 @@ def answer_table(answers: Answers, question: Question) -> ReportTable:
 
 
 def plain_table(question: Question, rows: Sequence[dict[str, Any]], left_out: int = 0) -> ReportTable:
+    """Rows as they are, with the columns of `table_columns`."""
     columns = table_columns(question)
     numbers = {place for place, column in enumerate(columns) if column.kind in FIGURES}
     lines = [[_cell(question, column, row) for column in columns] for row in rows]
@@ -175,7 +176,7 @@ class Section:
     @property
     def number(self) -> str:
         """`Q2.1` for questions of the catalog, else empty."""
-        return f"Q{self.question.name.replace('_', '.')}" if self.question.is_builtin else ""
+        return self.question.short_name if self.question.is_builtin else ""
 
     @property
     def is_shape(self) -> bool:

@@ -15,6 +15,8 @@ from kopitiam.questions.question_set import QuestionSet
 
 @dataclass(frozen=True)
 class RowCount:
+    """Rows of one table."""
+
     used: int
     rejected: int
 

@@ -285,11 +285,10 @@ def _sheet_names(questions: Sequence[Question]) -> Iterator[tuple[Question, str]
     """Questions with names of sheets that Excel accepts: at most 31 characters, distinct in any case."""
     taken = {ABOUT.lower(), "history"}
     for question in questions:
-        whole = f"Q{question.name.replace('_', '.')}" if question.is_builtin else question.name
-        name, number = whole[:_LONGEST_NAME], 1
+        name, number = question.short_name[:_LONGEST_NAME], 1
         while name.lower() in taken:
             number += 1
-            name = f"{whole[: _LONGEST_NAME - len(str(number)) - 1]}_{number}"
+            name = f"{question.short_name[: _LONGEST_NAME - len(str(number)) - 1]}_{number}"
         taken.add(name.lower())
         yield question, name
 
@@ -313,17 +312,17 @@ def _about_rows(
     sheets: Sequence[AnswerSheet], summary: RunSummary
 ) -> Iterator[tuple[bool, tuple[str | int, ...]]]:
     """Yields rows of cells, and whether each is a heading."""
-    asked = summary.question_set
+    question_set = summary.question_set
     yield True, ("Sheet", "Answer", "Rows", "On the sheet", "File")
     for sheet in sheets:
         rows = sheet.rows + sheet.left_out
         yield False, (sheet.name, sheet.question.title, rows, sheet.rows, sheet.question.file_name("csv"))
     yield False, ()
     yield True, ("What was asked",)
-    for name, value in parameters_used(asked.questions, asked.parameters):
+    for name, value in parameters_used(question_set.questions, question_set.parameters):
         yield False, (name, value)
     for sheet in sheets:
-        yield False, (sheet.name, describe(sheet.question, asked.parameters))
+        yield False, (sheet.name, describe(sheet.question, question_set.parameters))
     yield False, ()
     yield True, ("Table", "", "Read", "Used", "Rejected")
     for table, count in summary.tables.items():

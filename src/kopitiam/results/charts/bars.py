@@ -227,6 +227,7 @@ def _bands(canvas: Canvas, axis: Axis, names: Names) -> tuple[dict[Identity, flo
 
 
 def domain(figures: Iterable[Figure]) -> tuple[float, float]:
+    """The smallest and largest figure, with 0 between or at an end."""
     known = [0.0, *(float(figure) for figure in figures if figure is not None)]
     low, high = min(known), max(known)
     return (low, high) if high > low else (0.0, 1.0)

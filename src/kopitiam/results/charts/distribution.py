@@ -57,6 +57,7 @@ class Distribution:
 
 
 def units_text(kind: Kind, units: int) -> str:
+    """Units as plain text: a count, or an amount with decimals."""
     return str(units) if kind is Kind.COUNT else to_text(units)
 
 

@@ -198,6 +198,7 @@ def summary_text(axis: Axis, spread: Distribution) -> str:
 
 
 def figures_of(axis: Axis, spread: Distribution) -> list[tuple[str, str]]:
+    """Names and texts of sum, smallest, median and largest figure."""
     known = {
         "sum": spread.total,
         "smallest": spread.least,

@@ -52,6 +52,7 @@ def names_of_x(axis: Axis, items: Iterable[Item]) -> Names:
 
 
 def names_of_series(axis: Axis, items: Iterable[Item]) -> Names:
+    """Names of series in the order of the values if they have one, else of the answer."""
     pairs = {item.series: item.series_value for item in sorted(items, key=lambda item: item.row)}
     return Names(axis, _in_order(axis, pairs))
 

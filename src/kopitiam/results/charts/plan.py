@@ -151,6 +151,7 @@ def plan_chart(question: Question) -> ChartPlan | None:
 
 
 def axis_of(question: Question, column: AnswerColumn) -> Axis:
+    """The axis that shows a column of the answer."""
     if column.attribute is not None:
         return Axis(column, question.identity(column.attribute))
     named = question.named.get(column.name)

@@ -66,7 +66,9 @@ def test_an_epoch_with_two_leaders_is_found(registry, settings):
     with RegistryObserver(settings) as witness:
         change(settings, holder="000002 two")
         eventually(lambda: witness.leaders_by_epoch() == {1: ("monitor-3", "monitor-2")})
-    assert [flaw.partition(": [")[0] for flaw in witness.violations()] == ["leader: an epoch with two holders"]
+    assert [text.partition(": [")[0] for text in witness.violations()] == [
+        "leader: an epoch with two holders"
+    ]
 
 
 def test_an_epoch_that_goes_back_is_found(registry, settings):

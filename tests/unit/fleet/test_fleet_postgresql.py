@@ -49,7 +49,7 @@ def test_data_are_taken_up_by_the_version_that_made_them(installed, tmp_path):
     (tmp_path / "data" / "PG_VERSION").write_text("15\n")
     assert find_binaries(tmp_path / "data").name == "15.18"
     (tmp_path / "data" / "PG_VERSION").write_text("16\n")
-    with pytest.raises(ConfigError, match="the data are of PostgreSQL 16, which is not installed; install it"):
+    with pytest.raises(ConfigError, match="data are of PostgreSQL 16, which is not installed; install it"):
         find_binaries(tmp_path / "data")
 
 

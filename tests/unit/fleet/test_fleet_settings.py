@@ -176,9 +176,7 @@ def test_pipelines_join_others_if_they_have_never_run_beside_them(settings, home
 
 
 def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):
-    with pytest.raises(
-        ConfigError, match=r"^gateway-9: no such node; there are gateway-1, pipeline-1, mon"
-    ):
+    with pytest.raises(ConfigError, match=r"^gateway-9: no such node; there are gateway-1, pipeline-1, mon"):
         require_kind(Fleet(settings), "gateway-9")
 
 

@@ -198,13 +198,12 @@ class _Upload:
 
     def _store(self, table: _Table, chunk: Chunk) -> None:
         data = encode(chunk.table, chunk.rows)
-        digest = hashlib.sha256(data).hexdigest()
-        is_durable = chunk.number in table.durable
-        if is_durable and table.durable[chunk.number] != digest:
-            raise self._changed(table.name, chunk.number)
-        if not is_durable:
+        digest = table.durable.get(chunk.number)
+        if digest is None:
             self._put(table.name, chunk.number, data)
-        table.meter.on_stored(chunk.rows.num_rows, was_durable=is_durable)
+        elif digest != hashlib.sha256(data).hexdigest():
+            raise self._changed(table.name, chunk.number)
+        table.meter.on_stored(chunk.rows.num_rows, was_durable=digest is not None)
 
     def _put(self, name: str, number: int, data: bytes) -> None:
         try:

@@ -33,7 +33,7 @@ def test_a_run_moves_only_along_the_legal_transitions(state: RunState, to: RunSt
     assert can_move(state, to) == ((state.value, to.value) in LEGAL)
 
 
-def test_every_state_has_its_line_in_the_table() -> None:
+def test_every_state_is_in_the_transition_table() -> None:
     assert set(TRANSITIONS) == set(RunState)
 
 
@@ -68,7 +68,7 @@ def _numbers(found: tuple[tuple[int, int], ...]) -> set[int]:
 
 
 @given(NUMBERS)
-def test_spans_hold_the_same_numbers_in_as_few_pieces_as_can_be(numbers: set[int]) -> None:
+def test_spans_hold_the_same_numbers_in_the_fewest_pieces(numbers: set[int]) -> None:
     found = spans(numbers)
     assert _numbers(found) == numbers
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))

@@ -56,7 +56,7 @@ def test_the_same_rows_give_the_same_bytes_where_no_amount_repeats():
     assert encode(TRANSACTIONS, rows) == encode(TRANSACTIONS, pieces)
 
 
-def test_a_dictionary_that_does_not_pay_is_given_up():
+def test_a_large_dictionary_is_dropped():
     """One of nearly as many values as rows would make the chunk larger, and slower to write and to read."""
     group = pq.read_metadata(pa.BufferReader(encode(TRANSACTIONS, sales(100_000)))).row_group(0)
     amounts = group.column(TRANSACTIONS.schema.get_field_index("final_amount"))
@@ -71,7 +71,7 @@ def test_columns_that_repeat_are_kept_as_dictionaries():
     assert with_dictionary == {column.name for column in TRANSACTIONS.columns if column.repeats}
 
 
-def test_chunk_files_lie_by_table_shard_and_run(tmp_path):
+def test_chunk_paths_have_table_shard_and_run(tmp_path):
     key = KEYS.chunk("run-1", USERS.name, 3, 42)
     assert str(key) == "landing/table=users/shard=3/run=run-1/chunk-00042.parquet"
     assert Home(tmp_path).chunk("run-1", USERS.name, 3, 42) == tmp_path / key

@@ -49,14 +49,14 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_each_start_moves_the_mark_on_in_registry_and_home(home: Path) -> None:
+def test_each_start_advances_the_mark_in_registry_and_home(home: Path) -> None:
     start(home)
     with opened(home) as registry:
         assert read_mark(LocalStorage(home)) == registry.identity()
         assert registry.identity().mark == 2
 
 
-def test_a_registry_that_is_missing_is_refused_and_not_made_anew(home: Path) -> None:
+def test_a_missing_registry_is_refused_and_not_recreated(home: Path) -> None:
     (home / "registry.sqlite").rename(home / "elsewhere")
     with pytest.raises(
         RegistryRefused, match=r"registry\.sqlite: is missing.*put it back.*kopi adopt"
@@ -119,7 +119,7 @@ def test_another_machine_of_the_fleet_has_a_home_of_its_own(tmp_path: Path) -> N
     assert read_mark(LocalStorage(tmp_path / "second home")) is not None
 
 
-def test_a_home_of_an_earlier_version_is_taken_over_without_a_word(home: Path) -> None:
+def test_a_home_of_an_earlier_version_is_accepted(home: Path) -> None:
     leave_a_run(home)
     (home / "registry.json").unlink()
     with contextlib.closing(sqlite3.connect(home / "registry.sqlite")) as registry, registry:
@@ -170,13 +170,13 @@ def test_nodes_that_start_at_once_do_not_refuse_each_other(tmp_path: Path, is_fi
         assert read_mark(LocalStorage(tmp_path)) == registry.identity()
 
 
-def test_a_mark_that_makes_no_sense_is_refused(home: Path) -> None:
+def test_a_malformed_mark_is_refused(home: Path) -> None:
     (home / "registry.json").write_text("{}")
     with pytest.raises(RegistryRefused, match=r"registry\.json: cannot be understood"):
         start(home)
 
 
-def test_a_registry_that_is_moved_away_while_in_use_is_not_used_and_not_made_anew(home: Path) -> None:
+def test_a_registry_moved_away_while_in_use_is_neither_used_nor_recreated(home: Path) -> None:
     with opened(home) as registry:
         (home / "registry.sqlite").rename(home / "elsewhere")
         for call in (registry.check, registry.identity, registry.advance_mark):
@@ -208,7 +208,7 @@ def test_a_registry_with_overwritten_pages_is_refused(home: Path) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_registry_whose_rows_belong_to_nothing_is_refused(home: Path) -> None:
+def test_a_registry_with_dangling_foreign_keys_is_refused(home: Path) -> None:
     with contextlib.closing(sqlite3.connect(home / "registry.sqlite")) as registry, registry:
         registry.execute("INSERT INTO partials (path, run, level, rows) VALUES ('p', 'nobody', 0, 1)")
     with pytest.raises(RegistryRefused, match="a row of partials belongs to no row of runs"):

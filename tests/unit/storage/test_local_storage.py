@@ -1,4 +1,4 @@
-"""Files below home: durable before anybody is told, never changed."""
+"""Local storage: files are durable on return, and never changed."""
 
 import itertools
 import os
@@ -20,7 +20,7 @@ def keep_once(body: Path, path: Path) -> bool:
 
 @pytest.fixture
 def write_once(tmp_path_factory):
-    """Keeps bytes that were written elsewhere, as a gateway keeps a body."""
+    """Store bytes by `keep_once`, as a gateway stores a body."""
     bodies, numbers = tmp_path_factory.mktemp("bodies"), itertools.count()
 
     def write(path: Path, data: bytes) -> bool:
@@ -33,7 +33,7 @@ def write_once(tmp_path_factory):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What is asked of the system, in order; it is done as well."""
+    """The system calls, in order; they are also executed."""
     made = []
     real_fsync, real_link = os.fsync, os.link
 
@@ -65,7 +65,7 @@ def test_new_folders_are_synced_into_their_parents(tmp_path, calls, write_once):
     assert calls[-1] == ("fsync", str(tmp_path / "a" / "b"))
 
 
-def test_the_same_bytes_again_are_no_news_and_as_durable(tmp_path, calls, write_once):
+def test_the_same_bytes_again_change_nothing_and_are_durable(tmp_path, calls, write_once):
     assert write_once(tmp_path / "chunk", b"rows") is True
     calls.clear()
     assert write_once(tmp_path / "chunk", b"rows") is False
@@ -91,7 +91,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, write_once):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_gets_its_name_keeps_the_old_one(tmp_path):
+def test_the_original_file_stays(tmp_path):
     (tmp_path / "body").write_bytes(b"rows")
     assert keep_once(tmp_path / "body", tmp_path / "folder" / "chunk")
     assert (tmp_path / "body").samefile(tmp_path / "folder" / "chunk")
@@ -144,7 +144,7 @@ def test_a_settled_folder_and_every_folder_above_it_are_synced(
     assert synced == above | {batch, batch / "run=a", batch / "run=a/part-0.parquet"}
 
 
-def test_a_name_whose_file_is_removed_meanwhile_is_taken(tmp_path, monkeypatch, write_once):
+def test_a_file_removed_during_the_comparison_is_written_again(tmp_path, monkeypatch, write_once):
     """As an orphan is, when the registry has settled on another body."""
     path, compare = tmp_path / "chunk", local.filecmp.cmp
     assert write_once(path, b"orphan")

@@ -42,7 +42,7 @@ def settings(
         ({"url": "hdfs://h:9000/x", **KEYS}, "only s3://"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_refused(storage: dict[str, object], flaw: str) -> None:
+def test_a_malformed_address_is_refused(storage: dict[str, object], flaw: str) -> None:
     with pytest.raises(ValidationError, match=flaw):
         StorageSection(**storage)
 
@@ -64,7 +64,7 @@ def test_keys_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the-secret" not in repr(read)
 
 
-def test_spark_is_told_what_pyarrow_is_told() -> None:
+def test_spark_gets_the_same_s3_settings_as_pyarrow() -> None:
     conf = hadoop_conf(settings(url="s3://b/p", endpoint="http://store:9000", region="eu-1", **KEYS))
     assert conf == {
         "fs.s3a.access.key": "the-key",
@@ -77,13 +77,13 @@ def test_spark_is_told_what_pyarrow_is_told() -> None:
     assert hadoop_conf(settings(url="s3://b/p", region="eu-1")) == {"fs.s3a.endpoint.region": "eu-1"}
 
 
-def test_what_the_user_says_to_spark_stays() -> None:
+def test_settings_in_spark_conf_stay() -> None:
     said = {"spark.hadoop.fs.s3a.endpoint.region": "eu-2"}
     assert hadoop_conf(settings(conf=said, url="s3://b/p", region="eu-1")) == {}
 
 
 @pytest.mark.parametrize("url", ["file", "file:///mounted", "hdfs://namenode:8020/kopitiam"])
-def test_other_storage_needs_no_words_to_spark(url: str) -> None:
+def test_other_storage_needs_no_hadoop_settings(url: str) -> None:
     assert hadoop_conf(settings(url=url)) == {}
 
 
@@ -94,7 +94,7 @@ def test_a_private_service_keeps_apart_from_others_in_the_same_place() -> None:
     assert settings().privately(Path("/tmp/kopitiam-x1"), "token").storage.url == "file"
 
 
-def test_what_a_private_service_keeps_goes_with_it(tmp_path: Path) -> None:
+def test_the_files_of_a_private_service_are_removed_with_it(tmp_path: Path) -> None:
     private = settings(tmp_path, url=f"file://{tmp_path}/mounted/private-x")
     with temporary_storage(private):
         open_storage(private).replace(Key("results/run=r1/x"), b"answer")
@@ -102,21 +102,21 @@ def test_what_a_private_service_keeps_goes_with_it(tmp_path: Path) -> None:
     assert list((tmp_path / "mounted").iterdir()) == []
 
 
-def test_a_home_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("in the way")
     told = rf"^storage\.url file \({tmp_path}/home\): cannot be written: File exists$"
     with pytest.raises(Unavailable, match=told):
         open_storage(settings(tmp_path / "home"))
 
 
-def test_a_mounted_folder_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_mounted_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "mounted").write_text("in the way")
     url = f"file://{tmp_path}/mounted/kopitiam"
     with pytest.raises(Unavailable, match=rf"^storage\.url {url}: cannot be written: File exists$"):
         open_storage(settings(tmp_path, url=url))
 
 
-def test_a_scheme_that_nobody_speaks_is_the_users_mistake(tmp_path: Path) -> None:
+def test_an_unknown_scheme_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^storage\.url gopher://host/x: "):
         open_storage(settings(tmp_path, url="gopher://host/x"))
 
@@ -129,7 +129,7 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_a_store_that_is_away_is_told_in_time(tmp_path: Path, closed_port: int) -> None:
+def test_an_unreachable_store_is_reported_in_time(tmp_path: Path, closed_port: int) -> None:
     begun = time.monotonic()
     with pytest.raises(
         Unavailable, match=r"^storage\.url s3://bucket/x: cannot be reached: NETWORK_CONNECTION"
@@ -140,7 +140,7 @@ def test_a_store_that_is_away_is_told_in_time(tmp_path: Path, closed_port: int) 
     assert time.monotonic() - begun < 10
 
 
-def test_a_store_that_never_answers_is_given_up(tmp_path: Path) -> None:
+def test_a_store_that_never_answers_times_out(tmp_path: Path) -> None:
     class Silent(LocalStorage):
         def check(self) -> None:
             time.sleep(5)
@@ -151,7 +151,7 @@ def test_a_store_that_never_answers_is_given_up(tmp_path: Path) -> None:
         checked(lambda: Silent(tmp_path), "s3://b", seconds=0.1)
 
 
-def test_a_store_that_gives_other_bytes_back_is_not_trusted(tmp_path: Path) -> None:
+def test_a_store_that_returns_other_bytes_is_unavailable(tmp_path: Path) -> None:
     class Forgetful(LocalStorage):
         def replace(self, key: Key, data: bytes) -> None:
             super().replace(key, data[:-1])
@@ -161,7 +161,7 @@ def test_a_store_that_gives_other_bytes_back_is_not_trusted(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_from_which_nothing_goes_is_not_trusted(tmp_path: Path) -> None:
+def test_a_store_that_deletes_nothing_is_unavailable(tmp_path: Path) -> None:
     class Clinging(LocalStorage):
         def remove(self, key: Key) -> None:
             pass

@@ -1,4 +1,4 @@
-"""The points at which a process can be told to die."""
+"""Crash points: documented, passed in the code, and armed by the environment."""
 
 import re
 from pathlib import Path
@@ -33,6 +33,6 @@ def test_a_point_is_armed_for_the_nth_time_that_it_is_passed(text: str, armed: t
 
 
 @pytest.mark.parametrize("text", ["chunk", "chunk.named:x", "chunk.named:-1"])
-def test_a_point_that_there_is_not_is_refused(text: str):
+def test_an_unknown_point_is_refused(text: str):
     with pytest.raises(ConfigError, match="KOPI_CRASH_AT"):
         armed_point({"KOPI_CRASH_AT": text})

@@ -1,9 +1,9 @@
-"""Whether the work of a process makes progress, as others see it."""
+"""`Health`: the reason that a process shows for work without progress."""
 
 from kopitiam.system.health import Health
 
 
-def test_a_final_step_that_failed_is_told_though_batches_are_committed() -> None:
+def test_a_failed_final_step_is_shown_while_batches_are_committed() -> None:
     health = Health(steady=lambda: 100.0)
     health.on_final_step_failed("no space left")
     health.record_progress()
@@ -12,13 +12,13 @@ def test_a_final_step_that_failed_is_told_though_batches_are_committed() -> None
     assert health.reason is None
 
 
-def test_the_trouble_of_the_stream_comes_first() -> None:
+def test_trouble_of_the_stream_takes_precedence() -> None:
     health = Health(trouble="storage is away", steady=lambda: 100.0)
     health.on_final_step_failed("no space left")
     assert health.reason == "storage is away"
 
 
-def test_a_final_step_that_is_tried_no_more_is_forgotten() -> None:
+def test_a_final_step_that_is_not_retried_is_forgotten() -> None:
     now = [100.0]
     health = Health(steady=lambda: now[0])
     health.on_final_step_failed("no space left")

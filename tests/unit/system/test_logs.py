@@ -1,4 +1,4 @@
-"""What Spark said in a life that ended badly is kept, and does not fill the disk."""
+"""Spark logs of crashed processes are kept, within limits."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ def test_a_log_is_kept_for_its_owner_and_cut_to_its_end(tmp_path, monkeypatch) -
     assert not (tmp_path / SPARK_LOG).exists()
 
 
-def test_a_log_that_was_cut_while_spark_lived_is_kept_with_its_older_generation(
+def test_a_rotated_log_is_kept_with_its_older_generation(
     tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(system_logs, "MOST_BYTES", 10)
@@ -62,7 +62,7 @@ def test_only_the_latest_logs_of_a_node_are_kept(tmp_path) -> None:
         assert [file.read_text() for file in found] == [f"life {life}" for life in range(2, MOST_FILES + 2)]
 
 
-def test_a_service_that_was_killed_has_its_log_kept_by_the_next_one(tmp_path) -> None:
+def test_the_log_of_a_killed_service_is_kept_by_the_next_one(tmp_path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / SPARK_LOG).write_text("last words")
     with exclusive_home(tmp_path) as scratch:

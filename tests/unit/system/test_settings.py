@@ -1,4 +1,4 @@
-"""Settings from the file, from the environment above it, and their refusals."""
+"""Settings from the file and the environment, and the errors for wrong ones."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_without_file_and_environment_the_defaults_hold():
     assert load_settings().spark.master == "local[*]"
 
 
-def test_the_file_is_obeyed(write):
+def test_the_file_is_read(write):
     file = write("""
         [questions]
         years = [2020, 2021]
@@ -57,7 +57,7 @@ def test_kopitiam_toml_in_the_working_folder_counts_unless_another_file_is_named
     assert load_settings(other).questions.top == 3
 
 
-def test_the_environment_stands_above_the_file_key_by_key(write, monkeypatch):
+def test_the_environment_overrides_the_file_key_by_key(write, monkeypatch):
     file = write("[questions]\ntop = 5\nmin_amount = '10'\n")
     monkeypatch.setenv("KOPI_QUESTIONS__TOP", "7")
     monkeypatch.setenv("KOPI_QUESTIONS__YEARS", "[2023, 2024]")
@@ -106,7 +106,7 @@ def test_a_file_that_is_not_toml_is_refused(write, tmp_path):
     assert refusal(file).startswith(f"{file}: not TOML: ")
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     assert (
         refusal(tmp_path / "none.toml")
         == f"{tmp_path / 'none.toml'}: cannot be read: No such file or directory"
@@ -114,7 +114,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
 
 
-def test_an_analysis_that_was_suspended_is_not_taken_for_a_client_that_is_lost(write, tmp_path):
+def test_the_lease_of_a_private_service_outlasts_a_suspended_laptop(write, tmp_path):
     settings = load_settings(write("[gateway]\nlease_seconds = 5\n"))
     assert settings.privately(tmp_path, "token").gateway.lease_seconds > 30 * 86400
 
@@ -129,11 +129,11 @@ def test_an_analysis_that_was_suspended_is_not_taken_for_a_client_that_is_lost(w
         ("listen = '10.0.0.5:443'\ntls_cert = 'cert.pem'\ntls_key = 'key.pem'", "https://10.0.0.5:443"),
     ],
 )
-def test_a_gateway_is_found_where_it_listens(write, content, url):
+def test_the_url_of_a_gateway_follows_from_its_listen_address(write, content, url):
     assert load_settings(write(f"[gateway]\n{content}\n")).gateway.url == url
 
 
-def test_one_pipeline_has_all_shards_unless_it_is_said_who_has_which(write, monkeypatch):
+def test_every_pipeline_has_all_shards_unless_they_are_assigned(write, monkeypatch):
     assert load_settings().nodes.pipelines == {"pipeline-1": (0,)}
     shards = "[pipeline]\nshards = 3\n"
     assert load_settings(write(f"{shards}[nodes]\ngateways = ['g']\n")).nodes.pipelines == {

@@ -3,8 +3,6 @@
 Only the row groups that hold a page are read; a search reads all, a batch at a time.
 """
 
-import contextlib
-import csv
 import functools
 import itertools
 import re
@@ -23,9 +21,9 @@ from kopitiam.gateway.problems import refusals
 from kopitiam.gateway.routes.results import Attempt, QuestionDep
 from kopitiam.gateway.run_answers import are_provisional, latest_provisional, read_answers, rejected_lines
 from kopitiam.landing.rejected import COLUMNS as REJECTED_COLUMNS
-from kopitiam.results.answer_files import MAX_REJECTED_FIELD
+from kopitiam.results.answer_files import rejected_cells
 from kopitiam.results.answers import rows_per_batch
-from kopitiam.results.cells import plain_text, shorten
+from kopitiam.results.cells import plain_text
 from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
@@ -104,11 +102,8 @@ def rejected_page(lines: Iterable[str], offset: int, limit: int) -> tuple[list[l
 
 def _rejected(lines: Iterable[str]) -> Iterator[list[str]]:
     """Yield the rows with exactly the known columns: a client may have uploaded any bytes."""
-    csv.field_size_limit(MAX_REJECTED_FIELD)
-    with contextlib.suppress(csv.Error):
-        for row in itertools.islice(csv.reader(lines), 1, None):
-            cells = [*row, *[""] * len(REJECTED_COLUMNS)][: len(REJECTED_COLUMNS)]
-            yield [shorten(cell) for cell in cells]
+    for row in rejected_cells(lines):
+        yield [*row, *[""] * len(REJECTED_COLUMNS)][: len(REJECTED_COLUMNS)]
 
 
 def _group_rows(file: pq.ParquetFile) -> list[int]:

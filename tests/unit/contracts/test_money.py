@@ -10,7 +10,7 @@ UNITS = st.integers(-(10**DIGITS) + 1, 10**DIGITS - 1)
 
 
 @given(UNITS)
-def test_units_survive_the_way_to_text_and_back(units):
+def test_units_round_trip_through_text(units):
     assert to_units(to_text(units)) == units
 
 
@@ -71,7 +71,7 @@ def test_numbers_are_taken_in_every_spelling(text, units):
         ("1e999999999999999999", "is too large"),
     ],
 )
-def test_what_is_no_exact_amount_is_refused_by_name(text, complaint):
+def test_an_inexact_amount_is_refused_with_its_text(text, complaint):
     with pytest.raises(ValueError, match=complaint) as refusal:
         to_units(text)
     assert repr(text) in str(refusal.value)

@@ -61,7 +61,7 @@ def test_the_bounds_themselves_are_allowed(parameters):
         ({"top": MAX_TOP + 1}, f"top {MAX_TOP + 1}: want 1 to {MAX_TOP}"),
     ],
 )
-def test_a_parameter_that_makes_no_sense_is_refused_by_name(parameters, complaint):
+def test_an_invalid_parameter_is_refused_by_name(parameters, complaint):
     with pytest.raises(ConfigError) as refusal:
         Parameters(**parameters)
     assert str(refusal.value).startswith(complaint)

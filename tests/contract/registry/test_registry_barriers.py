@@ -130,7 +130,7 @@ def process(registry: Registry, run: str, shard: int, *, chunks: int, rows: int)
     registry.commit_batch(Batch("q", shard, {shard: (0, chunks)}, processed))
 
 
-def test_a_barrier_stays_closed_while_chunks_are_pending_whoever_asks_for_it(registry, sealed) -> None:
+def test_a_barrier_stays_closed_while_chunks_are_pending(registry, sealed) -> None:
     run = sealed(5)
     with pytest.raises(
         BarrierNotReady, match=r"expected 5 chunks with 50 rows, processed 0 .* 5 chunks pending"

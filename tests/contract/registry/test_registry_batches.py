@@ -162,7 +162,7 @@ def test_watchers_of_a_run_learn_of_its_batches_and_of_no_others(registry, run, 
     assert registry.version(other) == before[1]
 
 
-def test_whoever_was_superseded_commits_nothing(registry, run) -> None:
+def test_a_superseded_pipeline_commits_nothing(registry, run) -> None:
     batch = Batch("q", 0, {0: (0, 2)}, (users(run, 2),), (Partial(run, "p/1"),))
     old = Fence("pipeline-1", registry.take_over("pipeline-1", "life-1", 10), "life-1")
     new = Fence("pipeline-1", registry.take_over("pipeline-1", "life-2", 10), "life-2")

@@ -54,7 +54,7 @@ def test_chunks_beyond_the_end_are_named(registry, open_run, put) -> None:
     assert not registry.table_states(run)["users"].sealed
 
 
-def test_another_number_of_rows_is_told_with_the_figures(registry, open_run, put) -> None:
+def test_another_number_of_rows_is_refused_with_the_figures(registry, open_run, put) -> None:
     run = open_run()
     put(run, 0)
     ended = registry.end_table(run, "users", 1, 11)

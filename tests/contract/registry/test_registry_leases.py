@@ -39,13 +39,13 @@ def test_an_expired_lease_is_taken_over_with_a_larger_epoch(registry, clock) -> 
     assert registry.holds(Fence("leader", 2, "other"))
 
 
-def test_whoever_let_its_lease_expire_acquires_it_with_a_new_epoch(registry, clock) -> None:
+def test_an_expired_lease_is_acquired_with_a_new_epoch(registry, clock) -> None:
     registry.acquire_lease("leader", "one", 10)
     clock.advance(10)
     assert registry.acquire_lease("leader", "one", 10) == 2
 
 
-def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed(registry, clock) -> None:
+def test_an_expired_lease_that_was_not_taken_is_renewed(registry, clock) -> None:
     registry.acquire_lease("leader", "one", 10)
     clock.advance(50)
     assert not registry.holds(Fence("leader", 1, "one"))
@@ -53,7 +53,7 @@ def test_a_lease_that_ran_out_and_that_nobody_took_is_renewed(registry, clock) -
     assert registry.holds(Fence("leader", 1, "one"))
 
 
-def test_a_lease_that_ran_out_fences_until_somebody_takes_it(registry, open_run, clock) -> None:
+def test_an_expired_lease_fences_until_it_is_taken(registry, open_run, clock) -> None:
     old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(50)
     assert registry.force_end(open_run(), "", fence=old)
@@ -70,9 +70,7 @@ def test_a_lease_that_was_given_back_fences_nothing(registry, open_run) -> None:
         registry.force_end(open_run(), "", fence=lease)
 
 
-def test_of_one_whose_lease_ran_out_and_one_who_takes_it_the_latter_has_the_last_word(
-    registry, open_run, clock
-) -> None:
+def test_the_new_holder_of_an_expired_lease_wins_over_the_old_one(registry, open_run, clock) -> None:
     """Whatever the former writes at the same time is written before it is taken, or not at all."""
     old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(50)
@@ -102,7 +100,7 @@ def test_of_one_whose_lease_ran_out_and_one_who_takes_it_the_latter_has_the_last
         assert not any(written.result())
 
 
-def test_a_rank_outranks_lower_ones_and_its_own_earlier_life(registry) -> None:
+def test_a_lease_is_taken_over_from_a_lower_or_the_same_rank(registry) -> None:
     assert registry.take_over_if_higher("leader", 2, "b", 10) == 1
     assert registry.take_over_if_higher("leader", 2, "b", 10) == 1
     assert registry.take_over_if_higher("leader", 1, "a", 10) is None
@@ -140,7 +138,7 @@ def test_a_lease_has_a_holder(registry, take: str) -> None:
         getattr(registry, take)("leader", "", 10)
 
 
-def test_a_new_life_supersedes_the_old_one_at_once(registry, open_run) -> None:
+def test_a_restarted_node_supersedes_its_old_process_at_once(registry, open_run) -> None:
     old = registry.take_over("node/pipeline-1", "life-1", 10)
     new = registry.take_over("node/pipeline-1", "life-2", 10)
     assert (old, new) == (1, 2)
@@ -151,7 +149,7 @@ def test_a_new_life_supersedes_the_old_one_at_once(registry, open_run) -> None:
     assert registry.renew("node/pipeline-1", "life-2", new, 10)
 
 
-def test_whoever_enlists_again_gets_a_new_epoch(registry, clock) -> None:
+def test_each_take_over_gets_a_new_epoch(registry, clock) -> None:
     assert [registry.take_over("node/gateway-1", "same", 10) for _ in range(2)] == [1, 2]
     assert registry.release("node/gateway-1", "same", 2)
     assert registry.take_over("node/gateway-1", "same", 10) == 3

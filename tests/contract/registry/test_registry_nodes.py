@@ -12,7 +12,7 @@ GATEWAY = NodeRecord("gateway-1", "gateway", 4711, "http://127.0.0.1:8440", "ali
 MONITOR = NodeRecord("monitor-1", "monitor", None, None, "dead", 999.0, 7, "revived in vain", True)
 
 
-def test_nodes_are_told_by_name(registry) -> None:
+def test_nodes_are_listed_by_name(registry) -> None:
     assert registry.nodes() == []
     for node in (MONITOR, GATEWAY):
         assert registry.report_node(node)
@@ -29,7 +29,7 @@ def test_a_node_is_known_as_it_was_last_reported(registry) -> None:
     assert registry.nodes() == [reborn]
 
 
-def test_a_life_that_is_over_is_not_reported_any_more(registry) -> None:
+def test_an_earlier_epoch_of_a_node_is_not_reported(registry) -> None:
     registry.report_node(GATEWAY)
     assert not registry.report_node(replace(GATEWAY, epoch=1, state="dead"))
     assert registry.nodes() == [GATEWAY]

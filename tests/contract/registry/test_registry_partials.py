@@ -19,12 +19,12 @@ def run(registry, open_run) -> str:
     return run
 
 
-def test_partials_are_told_by_path(registry, run, open_run) -> None:
+def test_partials_are_listed_by_path(registry, run, open_run) -> None:
     assert registry.partials(run) == [Partial(run, path, 0, 5) for path in SMALL]
     assert registry.partials(open_run()) == []
 
 
-def test_merged_partials_give_way_to_one(registry, run) -> None:
+def test_merged_partials_are_replaced_by_one(registry, run) -> None:
     version = registry.version(run)
     merged = Partial(run, "p/merge=1/kind=a", 1, 10)
     assert registry.replace_partials(run, iter(SMALL[:2]), merged)
@@ -79,7 +79,7 @@ def test_behind_the_barrier_nothing_is_replaced(registry, run) -> None:
     assert registry.partials(run) == before
 
 
-def test_whoever_was_superseded_replaces_nothing(registry, run) -> None:
+def test_a_superseded_pipeline_replaces_nothing(registry, run) -> None:
     old = Fence("pipeline-1", registry.take_over("pipeline-1", "life-1", 10), "life-1")
     registry.take_over("pipeline-1", "life-2", 10)
     with pytest.raises(StaleEpoch):

@@ -217,7 +217,7 @@ def test_a_call_in_whose_middle_the_server_freezes_ends_in_time(registry: Regist
     registry.check()
 
 
-def test_a_server_that_cannot_be_reached_at_the_start_is_told_in_time(remote: Remote, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_in_time_at_the_start(remote: Remote, tmp_path: Path) -> None:
     with remote.lost("in", "out"):
         assert seconds_of(lambda: open_registry(remote.url, tmp_path), "opened") < LIMIT_SECONDS
 

@@ -89,7 +89,7 @@ WRITES: dict[str, Write] = {
 
 
 @pytest.mark.parametrize("what", WRITES)
-def test_of_two_lives_with_the_same_epoch_only_the_holder_writes(
+def test_of_two_processes_with_the_same_epoch_only_the_holder_writes(
     registry, open_run, lives, what: str
 ) -> None:
     cut_off, current = lives
@@ -99,7 +99,7 @@ def test_of_two_lives_with_the_same_epoch_only_the_holder_writes(
     WRITES[what](registry, run, current)
 
 
-def test_only_the_holder_of_the_epoch_renews_holds_and_gives_back(registry, lives) -> None:
+def test_only_the_holder_of_the_epoch_renews_holds_and_releases(registry, lives) -> None:
     cut_off, current = lives
     assert not registry.holds(cut_off)
     assert not registry.renew(cut_off.name, cut_off.holder, cut_off.epoch, 60)
@@ -109,7 +109,7 @@ def test_only_the_holder_of_the_epoch_renews_holds_and_gives_back(registry, live
     assert registry.release(current.name, current.holder, current.epoch)
 
 
-def test_a_life_with_a_larger_epoch_than_the_restored_one_writes_nothing(registry, open_run) -> None:
+def test_an_epoch_larger_than_the_restored_one_writes_nothing(registry, open_run) -> None:
     back_up = BackUp(registry)
     for life in range(5):
         cut_off = take(registry, NAME, f"life {life}")
@@ -121,9 +121,7 @@ def test_a_life_with_a_larger_epoch_than_the_restored_one_writes_nothing(registr
     assert registry.force_end(open_run(), "", fence=current)
 
 
-def test_answers_that_were_claimed_by_a_life_of_the_same_epoch_are_claimed_anew(
-    registry, open_run, lives
-) -> None:
+def test_a_claim_by_an_earlier_process_of_the_same_epoch_is_replaced(registry, open_run, lives) -> None:
     """The back-up may have been taken after the claim: then it names a life that holds nothing."""
     _, current = lives
     run = final_run(registry, open_run)

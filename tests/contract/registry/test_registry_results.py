@@ -62,7 +62,7 @@ def node_lives_again(registry: Registry, clock, claimant: Fence) -> None:
 
 
 @pytest.mark.parametrize("lost", [lease_expires, lease_is_released, node_lives_again])
-def test_the_claim_of_whoever_lost_its_lease_is_taken_over(registry, final, alive, clock, lost) -> None:
+def test_a_claim_without_a_current_lease_is_taken_over(registry, final, alive, clock, lost) -> None:
     run, gone = final(), alive("pipeline-1")
     registry.claim_final(run, gone)
     lost(registry, clock, gone)
@@ -73,7 +73,7 @@ def test_the_claim_of_whoever_lost_its_lease_is_taken_over(registry, final, aliv
         registry.publish_results(run, "a1", {}, fence=gone)
 
 
-def test_the_next_life_of_a_claimant_takes_up_its_runs(registry, final, alive) -> None:
+def test_a_restarted_claimant_claims_its_runs_again(registry, final, alive) -> None:
     run, old = final(), alive("pipeline-1")
     registry.claim_final(run, old)
     new = alive("pipeline-1")
@@ -81,7 +81,7 @@ def test_the_next_life_of_a_claimant_takes_up_its_runs(registry, final, alive) -
     registry.publish_results(run, "a1", {}, fence=new)
 
 
-def test_a_claim_can_be_handed_back_by_whoever_has_it(registry, final, alive) -> None:
+def test_a_claimant_can_release_its_claim(registry, final, alive) -> None:
     run, one, other = final(), alive("pipeline-1"), alive("pipeline-2")
     registry.claim_final(run, one)
     registry.release_claim(run, other)
@@ -147,7 +147,7 @@ def test_answers_are_forgotten_with_their_run(registry, final) -> None:
     assert registry.forget_run(run)
 
 
-def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
+def test_a_claimant_without_lease_changes_nothing(registry, final, clock) -> None:
     run = final()
     old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(10)
@@ -170,7 +170,7 @@ def test_whoever_lost_the_lease_changes_nothing(registry, final, clock) -> None:
     registry.publish_results(run, "a2", {}, fence=new)
 
 
-def test_only_whoever_has_claimed_a_run_publishes_its_answers(registry, final, alive) -> None:
+def test_only_the_claimant_of_a_run_publishes_its_answers(registry, final, alive) -> None:
     run, one, other = final(), alive("pipeline-1"), alive("pipeline-2")
     registry.claim_final(run, one)
     with pytest.raises(StaleEpoch, match="pipeline-2"):
@@ -179,7 +179,9 @@ def test_only_whoever_has_claimed_a_run_publishes_its_answers(registry, final, a
     assert registry.get_run(run).state is RunState.DONE
 
 
-def test_provisional_answers_give_way_to_later_ones_and_stop_with_the_run(registry, open_run, clock) -> None:
+def test_provisional_answers_are_replaced_by_later_ones_and_stop_with_the_run(
+    registry, open_run, clock
+) -> None:
     run = open_run()
     assert registry.provisional(run) is None
     assert registry.publish_provisional(run, "p1", {"processed": 1})

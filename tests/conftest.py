@@ -1,5 +1,7 @@
 """Fixtures of all suites: the real sample, small folders, and the profiles of hypothesis."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ SOUND_FILES = {
     ),
 }
 
-settings.register_profile("default", deadline=None, max_examples=60)
+settings.register_profile(
+    "default", deadline=None, max_examples=200 if os.environ.get("KOPI_TEST_FULL") else 40
+)
 settings.load_profile("default")
 
 
@@ -34,6 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShared:
     return ByWhatIsShared(config, log)
+
+
+@pytest.fixture(autouse=True)
+def unchanged_umask() -> Iterator[None]:
+    """Code under test sets the umask of the process."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    yield
+    os.umask(mask)
 
 
 @pytest.fixture(scope="session")

@@ -236,5 +236,5 @@ def _record(name: str, node: _Node, now: float) -> NodeRecord:
     is_overdue = node.state in ("alive", "starting") and now >= node.deadline
     state: NodeState = "dead" if is_overdue else node.state
     since = node.deadline if is_overdue else node.since
-    alarm = None if is_overdue else node.alarm
+    alarm = None if is_overdue and not node.is_lost else node.alarm  # its own trouble, reported while alive
     return NodeRecord(name, node.kind, node.pid, node.url, state, since, node.epoch, alarm)

@@ -1,32 +1,19 @@
 """`kopi chaos` as a person types it where it cannot begin."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-KOPI = Path(sys.executable).with_name("kopi")
+from kopi_command import run_kopi
+
 FLEET = 'home = "{home}"\n[nodes]\nservices = ["rabbitmq"]\n'
 
 
 @pytest.fixture
 def kopi(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
     config = tmp_path / "fleet.toml"
 
     def kopi(*words, text=FLEET):
         config.write_text(text.format(home=tmp_path / "home"), encoding="utf-8")
-        done = subprocess.run(
-            [KOPI, "chaos", "--config", config, *words],
-            env=environment | {"COLUMNS": "120"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return run_kopi(["chaos", "--config", config, *words], tmp_path, {})
 
     return kopi
 

@@ -2,22 +2,17 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import typer.main
 from click import Command, Group
 
+from kopi_command import run_kopi
 from kopitiam import __version__
 from kopitiam.cli.app import app
 from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import WildShape
-
-KOPI = Path(sys.executable).with_name("kopi")
-NOT_LONG = 60  # a quiet machine needs one second
 
 
 @pytest.fixture
@@ -40,18 +35,8 @@ def kopi(tmp_path, java_trap):
     here.mkdir()
 
     def kopi(*arguments, **more):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
-        environment |= {"JAVA_HOME": str(java_trap), "PATH": f"{java_trap / 'bin'}:{os.environ['PATH']}"}
-        done = subprocess.run(
-            [KOPI, *arguments],
-            cwd=here,
-            env=environment | {"COLUMNS": "100"} | more,
-            capture_output=True,
-            text=True,
-            timeout=NOT_LONG,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
+        java = {"JAVA_HOME": str(java_trap), "PATH": f"{java_trap / 'bin'}:{os.environ['PATH']}"}
+        return run_kopi(arguments, here, java | more, columns=100)
 
     return kopi
 

@@ -1,31 +1,16 @@
 """`kopi node` and `kopi cluster` as a person types them."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-KOPI = Path(sys.executable).with_name("kopi")
+from kopi_command import run_kopi
 
 
 @pytest.fixture
 def kopi(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
-
     def kopi(*arguments):
-        done = subprocess.run(
-            [KOPI, *arguments],
-            cwd=tmp_path,
-            env=environment | {"COLUMNS": "120", "KOPI_HOME": str(tmp_path / "home")},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
+        return run_kopi(arguments, tmp_path, {"KOPI_HOME": str(tmp_path / "home")})
 
     return kopi
 

@@ -20,7 +20,7 @@ from kopitiam.questions.parsing import Scope, parse
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification.expressions import to_sql
 
-EXAMPLES = 3_000 if os.environ.get("KOPI_TEST_FULL") else 250
+EXAMPLES = 3_000 if os.environ.get("KOPI_TEST_FULL") else 120
 MOST_SECONDS = 20.0  # of CPU: a hundredth is enough, and exponential growth needs minutes
 MOST_LINE = 600
 SCOPES = [

@@ -153,6 +153,15 @@ def test_who_was_given_up_is_left_alone_until_it_is_heard_of() -> None:
     assert node(liveness, 501.0).alarm is None
 
 
+def test_the_alarm_of_a_dead_node_stays_until_its_first_heartbeat() -> None:
+    liveness = machine()
+    watch(liveness, 0.0, 100.0)
+    liveness.on_revived("p", 100.0)
+    assert (node(liveness, 101.0).state, node(liveness, 101.0).alarm) == ("starting", ALARM.reason)
+    watch(liveness, 101.0, 119.0)
+    assert (node(liveness, 121.0).state, node(liveness, 121.0).alarm) == ("dead", ALARM.reason)
+
+
 def test_without_attempts_there_is_an_alarm_at_once() -> None:
     decided = watch(machine(revive_limit=0), 0.0, 100.0)
     assert decided == [(TIMEOUT, Alarm("p", "no heartbeat after 0 attempts to revive it"))]

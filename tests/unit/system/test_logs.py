@@ -20,9 +20,7 @@ def test_a_log_is_kept_for_its_owner_and_cut_to_its_end(tmp_path, monkeypatch) -
     assert not (tmp_path / SPARK_LOG).exists()
 
 
-def test_a_rotated_log_is_kept_with_its_older_generation(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_rotated_log_is_kept_with_its_older_generation(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(system_logs, "MOST_BYTES", 10)
     logs = KeptLogs(tmp_path / "logs", "pipeline-1")
     (tmp_path / f"{SPARK_LOG}.1").write_text("older, with the cause: ")

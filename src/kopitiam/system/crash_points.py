@@ -25,7 +25,7 @@ POINTS = {
     "batch.read": "the chunks of the batch are known, nothing is computed",
     "batch.written": "the partials are written, the batch is not yet committed",
     "batch.unreported": "the registry has the batch, none of it is merged or reported",
-    "batch.committed": "partials, counters and positions are committed, Spark's checkpoint is not yet written",
+    "batch.committed": "partials, counters and positions are committed, Spark's checkpoint is not written",
     "batch.checkpointed": "Spark's checkpoint records the batch as done, the next batch begins",
     "merge.written": "partials are merged into a new one, the registry still lists the old ones",
     "merge.committed": "the registry lists the merged partial, the old ones are still on disk",

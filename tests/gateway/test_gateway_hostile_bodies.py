@@ -1,4 +1,4 @@
-"""Hostile bodies: corrupt, unfolding to gigabytes, endless. The gateway survives within its limits."""
+"""Hostile bodies: corrupt, decompressing to gigabytes, endless. The gateway survives within its limits."""
 
 import base64
 import itertools
@@ -82,7 +82,7 @@ def honest_bomb() -> bytes:
 
 
 def dictionary_bomb(text: str) -> bytes:
-    """A million equal rows: the file holds the value once, and does not give its unfolded size."""
+    """A million equal rows: the file holds the value once, and does not give its size in memory."""
     count = 1_000_000
     names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text]))
     rows = pa.Table.from_arrays([pa.array(range(count)), names], ["item_id", "item_name"])
@@ -145,7 +145,7 @@ def test_many_large_bodies_at_once_stay_within_bounded_memory(start) -> None:
             if outcomes[201] >= MANY:
                 break
         grown = sum(peak().values()) - before
-    assert set(outcomes) <= {201, 429}, "all are sound; eight come at once, and four are taken"
+    assert set(outcomes) <= {201, 429}, "all are sound; eight come at once, and four are accepted"
     assert client.incoming() == []
     assert len(client.durable(run, "transactions")) == outcomes[201]
     assert grown < outcomes[201] * len(body) / 1e6, "the gateway and its examiners together"
@@ -224,7 +224,7 @@ def test_an_examiner_that_is_killed_over_a_body_is_replaced(serve, monkeypatch) 
         run = client.open_run()
         response = client.put(run, 0)
         assert response.status_code == 422
-        assert "crashes the reader" in response.json()["message"]
+        assert "reading it crashes" in response.json()["message"]
     for _ in range(3):  # the remaining ones die too and are replaced
         assert client.put(run, 1).status_code in (200, 201)
     assert client.incoming() == []

@@ -1,4 +1,4 @@
-"""A small body that unfolds to hundreds of megabytes of names (in full: nearly a gigabyte) is answered."""
+"""A small body that decompresses to hundreds of megabytes of names (in full: nearly a gigabyte) is answered."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
-"""Who may call: bearer tokens and their owners, and the `Host` and `Origin` that a request may have.
+"""Access control: bearer tokens and their owners, and the `Host` and `Origin` that a request may have.
 
-How often a caller may call is in `rates`; how much the gateway takes on at once is in `admission`.
+`rates` limits how often a caller may call; `admission` limits concurrent work.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Access:
         secrets = [token for _, token, _ in tokens]
         if not all(secrets) or len(set(secrets)) < len(secrets) or ADMIN in settings.tokens:
             raise ConfigError(
-                f"gateway.tokens: want tokens that differ, none empty, none of an owner {ADMIN!r}"
+                f"gateway.tokens: tokens must be unique and not empty, and no owner may be named {ADMIN!r}"
             )
         self._tokens = [(name, _digest(token), is_admin) for name, token, is_admin in tokens]
 
@@ -58,7 +58,7 @@ class Access:
         if not self._tokens:
             return Caller(ANYBODY, is_admin=True)
         caller, presented = None, _digest(token or "")
-        for name, known, is_admin in self._tokens:  # always all of them, in constant time
+        for name, known, is_admin in self._tokens:  # compare with all tokens, in constant time
             if hmac.compare_digest(known, presented):
                 caller = Caller(name, is_admin)
         if caller is None:
@@ -102,7 +102,8 @@ class HostCheck:
 
 
 def _is_same(origin: bytes, host: str, port: int | None) -> bool:
-    """Behind a proxy that terminates TLS the schemes differ, and so the default ports."""
+    """Whether the page has this host and port. Behind a proxy that terminates TLS, schemes and default ports
+    differ."""
     try:
         page = urlsplit(origin.decode("ascii"))
     except ValueError:
@@ -135,8 +136,8 @@ def _is_address(host: str) -> bool:
 
 
 def machine_of(address: str) -> str:
-    """Return what limits count as one machine: an IPv4 address, or the /64 network of an IPv6 address, since
-    one machine may use all of its /64."""
+    """Return the unit that limits count as one machine: an IPv4 address, or the /64 network of an IPv6
+    address, since one machine may use all of its /64."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

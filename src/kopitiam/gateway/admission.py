@@ -1,5 +1,5 @@
-"""How much the gateway takes on at once: places for bodies and waiting threads, and the ASGI middleware that
-admits or refuses requests.
+"""Limits of concurrent work: places for bodies and for waiting threads, and the ASGI middleware that admits
+or refuses requests.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from kopitiam.gateway.rates import BodyPace
 
 MOST_MESSAGE_BYTES = 64 << 10
 _PLACE_SECONDS = 5.0  # a body waits this long for a place, then 429
-_POLL_SECONDS = 0.1  # while it waits, to find bodies that have become slow
+_POLL_SECONDS = 0.1  # between two searches for a slow body while a body waits
 _MOST_WAITING = 8  # threads; all calls share one pool of them
 _JSON, _FORM = b"application/json", b"application/x-www-form-urlencoded"
 
@@ -33,7 +33,7 @@ class Admission:
 
     def __init__(self, limits: GatewaySection) -> None:
         self._limits = limits
-        self._of_one_owner = max(1, limits.max_bodies // 2)
+        self._most_per_owner = max(1, limits.max_bodies // 2)
         self._under_way: dict[BodyPace, str] = {}  # body -> owner
         self._freed = asyncio.Event()
         self._waiting_places = threading.BoundedSemaphore(_MOST_WAITING)
@@ -70,9 +70,9 @@ class Admission:
                     await self._freed.wait()
 
     def _blocking(self, owner: str) -> list[BodyPace]:
-        """Return the bodies of which one has to end to make a place for this owner; empty if one is free."""
-        own = [pace for pace, of in self._under_way.items() if of == owner]
-        if len(own) >= self._of_one_owner:
+        """Return the bodies of which one must end before this owner gets a place; empty if one is free."""
+        own = [pace for pace, body_owner in self._under_way.items() if body_owner == owner]
+        if len(own) >= self._most_per_owner:
             return own
         return list(self._under_way) if self.bodies >= self._limits.max_bodies else []
 
@@ -126,7 +126,7 @@ def _bounded(receive: Receive, limits: GatewaySection) -> Receive:
 
     async def bounded() -> Message:
         nonlocal received, is_whole, pace
-        pace = pace or BodyPace(limits)  # from the first read on: the time before is not the client's
+        pace = pace or BodyPace(limits)  # starts at the first read: a client does not cause the time before
         if is_whole:  # the next message is the disconnect
             return await receive()
         try:

@@ -1,4 +1,4 @@
-"""Caches of one gateway about published answers: charts that are drawn, and files that are verified."""
+"""Caches of one gateway: drawn charts, and the answer files that were verified."""
 
 import threading
 from collections import OrderedDict
@@ -35,7 +35,7 @@ class ChartCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def drawing(self, folder: Key, answers: Answers, question: Question) -> Drawing | NoChart:
-        """Return what the chart of an answer shows, before it is rendered."""
+        """Return the drawing of an answer, which is not rendered yet."""
 
         def size(drawing: Drawing | NoChart) -> int:
             texts = drawing.texts if isinstance(drawing, Drawing) else ()
@@ -94,7 +94,7 @@ class VerifiedFiles:
             return
         with self.storage.open(key) as file:
             if digest_of(file) != digest:
-                message = f"{key.name} is damaged: it does not have the bytes that were published"
+                message = f"{key.name} is damaged: its bytes differ from those that were published"
                 raise Refusal(500, "damaged", f"{message}; submit the data again")
         with self._lock:
             if len(self._verified) >= _MOST_VERIFIED:

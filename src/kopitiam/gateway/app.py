@@ -110,11 +110,11 @@ def close_gateway(gateway: Gateway) -> None:
 def _own_incoming(home: Home, fence: Fence) -> Path:
     """Create the incoming folder of this epoch and remove those of earlier ones: their files were never
     acknowledged, even if an earlier process is only frozen. Folders of later epochs stay."""
-    of_name = home.incoming / fence.name
-    for folder in of_name.glob("*"):
+    folder_of_node = home.incoming / fence.name
+    for folder in folder_of_node.glob("*"):
         if not (folder.name.isdecimal() and int(folder.name) > fence.epoch):
             shutil.rmtree(folder, ignore_errors=True)
-    incoming = of_name / str(fence.epoch)
+    incoming = folder_of_node / str(fence.epoch)
     make_folder(incoming)
     return incoming
 
@@ -161,8 +161,9 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def crashed(_: Request, error: Exception) -> JSONResponse:
-        del error  # the server logs it; its text may hold anything
-        return _problem(500, {"error": "internal", "message": "the gateway failed at this; its log says why"})
+        del error  # the server logs it; its text may have details that clients must not see
+        message = "the gateway failed at this request; its log has the reason"
+        return _problem(500, {"error": "internal", "message": message})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -47,8 +47,8 @@ class Body:
     media_type: str
     size: int
     digest: str
-    file: str = ""  # of CSV: the file that it was cut from
-    line: int | None = None  # and the line of its first row there
+    file: str = ""  # for CSV: the file that the chunk was cut from
+    line: int | None = None  # the line of its first row in that file
 
 
 def media_type(request: Request) -> str:
@@ -80,13 +80,13 @@ async def receive(request: Request, path: Path, max_bytes: int, pace: BodyPace) 
     except ClientDisconnect:
         raise Refusal(400, "truncated", "the connection broke inside the body") from None
     if expected is not None and expected != sha.digest():
-        raise Refusal(422, "digest", "the body does not have the Content-Digest that was sent with it")
+        raise Refusal(422, "digest", "the body does not match its Content-Digest")
     return Body(path, body_type, size, sha.hexdigest())
 
 
 def content_digest(request: Request) -> bytes | None:
-    """Return the SHA-256 of the header Content-Digest (RFC 9530), None without the header. It may stand among
-    other digests. Raises Refusal (422) if there is none."""
+    """Return the SHA-256 of the header Content-Digest (RFC 9530), which may list other digests too; None
+    without the header. Raises Refusal (422) if the header has no SHA-256."""
     header = request.headers.get("content-digest")
     if header is None:
         return None
@@ -106,10 +106,10 @@ def _too_large(max_bytes: int) -> Refusal:
 
 @dataclass(frozen=True)
 class StoredFiles:
-    """The files of a body in storage: under the plain names, or beside another body that has those."""
+    """The files of a body in storage: under the plain names, or beside another body with the plain names."""
 
     keys: list[Key]
-    new: list[Key]  # those that were not there before
+    new: list[Key]  # keys that did not exist before
     is_beside: bool
 
 
@@ -192,8 +192,8 @@ class ChunkUploads:
         return finding
 
     def _store(self, run: Run, table: str, number: int, digest: str, files: list[Path]) -> StoredFiles:
-        """Write the files under their final names. A body that has a name already may be an orphan of a crash
-        before registration, so this one is stored beside it. The registry decides which one counts."""
+        """Write the files under their final names. Another body with these names may be an orphan of a crash
+        before registration: then this body is stored beside it, and the registry decides which counts."""
         keys = (KEYS.chunk(run.run, table, number % run.shards, number), bad_rows(run.run, table, number))
         try:
             with self._timed("sync"):
@@ -258,7 +258,7 @@ class ChunkUploads:
 
     def _conflict(self, table: str, number: int) -> Refusal:
         self.metrics.chunks.labels(table, "conflict").inc()
-        return Refusal(409, "conflict", f"{table} chunk {number} is there already with other bytes")
+        return Refusal(409, "conflict", f"{table} chunk {number} is already stored with other bytes")
 
     @contextlib.contextmanager
     def _timed(self, step: str) -> Iterator[None]:

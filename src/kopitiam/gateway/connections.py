@@ -2,7 +2,7 @@
 
 uvicorn limits neither the time nor the size of the head of a request, nor the time that a client takes to
 read a response. A connection over a limit is closed; others are not affected. The protocol counts connections
-and answers one too many with 503. With TLS the listener counts them, since the protocol only sees a
+and answers any above the limit with 503. With TLS the listener counts them, since the protocol only sees a
 connection after its handshake.
 """
 
@@ -35,7 +35,7 @@ class Connections:
         self._by_machine: Counter[str] = Counter()
 
     def add(self, machine: str) -> bool:
-        """Count a connection; False if it is one too many."""
+        """Count a connection; False if that would exceed a limit."""
         is_over = self._by_machine.total() >= self._most
         if is_over or (self._by_machine[machine] >= self._most_of_one and not self._is_proxy(machine)):
             return False
@@ -57,7 +57,7 @@ class Connections:
 
 class Listener(socket.socket):
     """The listening socket of a gateway. If `connections` is set it counts connections as they are accepted,
-    and closes one too many without a response."""
+    and closes any above the limit without a response."""
 
     connections: Connections | None = None
 

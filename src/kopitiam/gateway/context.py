@@ -1,4 +1,4 @@
-"""What the calls of a gateway share, and their FastAPI dependencies: caller, run, table."""
+"""The state that all calls of a gateway share, and their FastAPI dependencies: caller, run, table."""
 
 import asyncio
 import contextlib
@@ -128,8 +128,8 @@ def _address(request: Request) -> str:
 async def identify(request: Request, gateway: GatewayDep, token: TokenDep) -> Caller:
     """Return the caller. Raises Refusal: 401 without a valid token, 429 for an address that guesses tokens.
 
-    While an address guesses too fast its right tokens are refused too, otherwise guessing could go on. A web
-    page can make a browser call without a token, but not with a wrong one, so only wrong tokens count here.
+    While an address guesses too fast, its valid tokens are refused too; otherwise it could go on guessing.
+    A web page can make a browser call without a token but not with a wrong one, so only wrong tokens count.
     """
     address = _address(request)
     has_credentials = "authorization" in request.headers and gateway.settings.gateway.needs_token
@@ -185,7 +185,7 @@ async def _table(run: RunDep, table: Annotated[str, Path(json_schema_extra={"enu
     """Return the table of the path, with the columns that the questions of the run need."""
     tables = QuestionSet.from_dict(run.questions).tables
     if table not in tables:
-        raise Refusal(404, "not_found", f"table {table[:40]!r}: this run wants {', '.join(tables)}")
+        raise Refusal(404, "not_found", f"table {table[:40]!r}: this run reads {', '.join(tables)}")
     return tables[table]
 
 

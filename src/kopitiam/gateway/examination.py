@@ -1,6 +1,6 @@
-"""Checks the body of a chunk to the last value, in a process with bounded memory and time.
+"""Checks every value in the body of a chunk, in a process with bounded memory and time.
 
-A malformed Parquet file may crash Arrow, and a small one may unfold to gigabytes. `Examiners` are the
+A malformed Parquet file may crash Arrow, and a small one may decompress to gigabytes. `Examiners` are the
 processes, `examiner` is their main module. Which Parquet files are accepted is in `parquet_format`.
 """
 
@@ -32,7 +32,7 @@ from kopitiam.questions.layout import LAYOUT
 from kopitiam.system.worker_processes import WorkerProcesses, WorkersDied
 
 _BATCH_ROWS = 65_536
-_MOST_UNFOLDING = 8  # a chunk in memory is at most this many times the largest body
+_MOST_EXPANSION = 8  # a chunk in memory is at most this many times as large as the largest body
 _SECOND = 1_000_000  # in microseconds
 _DAY = 86_400 * _SECOND
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -58,8 +58,8 @@ class Order:
     rejected: str  # where its rejected rows are written
     max_bytes: int
     max_rows: int
-    file: str = ""  # of CSV: the file that it was cut from, as the client says
-    line: int | None = None  # and the line of its first row there
+    file: str = ""  # for CSV: the file that the chunk was cut from, as named by the client
+    line: int | None = None  # the line of its first row in that file
 
     @property
     def form(self) -> Table:
@@ -73,7 +73,7 @@ class Finding:
     rows: int = 0
     rejected: int = 0
     refusal: str | None = None
-    trouble: str | None = None  # of the gateway's storage: the body may be sent again
+    trouble: str | None = None  # a failure of the gateway's storage: the body may be sent again
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,9 +88,9 @@ def examine(order: Order) -> Finding:
     except (Unsound, InputError) as refusal:
         return Finding(refusal=str(refusal).replace(order.body, f"chunk of {order.table}"))
     except MemoryError:
-        raise  # ends the process; a fresh one tries again
+        raise  # ends the process; a new process tries again
     except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of Arrow
+        if isinstance(error, OSError) and error.errno is not None:  # from the system, not from Arrow
             return Finding(trouble=storage_error_text(error))
         return Finding(refusal=f"cannot be read: {str(error).partition(chr(10))[0]}")
 
@@ -108,7 +108,7 @@ def _normalize(order: Order) -> Finding:
             parts.append(normalized.rows)
             count += normalized.rows.num_rows
             if count + quarantine.counts.total() > order.max_rows:
-                raise Unsound(f"more than {order.max_rows:,} rows; at most so many are taken in one chunk")
+                raise Unsound(f"more than {order.max_rows:,} rows in one chunk")
         Path(order.parquet).write_bytes(encode(table, pa.concat_tables(parts)))
         return Finding(count, quarantine.counts.total())
 
@@ -128,14 +128,14 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         metadata = file.metadata
         if metadata.num_rows > order.max_rows:
-            raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are taken in one chunk")
+            raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are accepted in one chunk")
         check_format(file, table)
         footer = read_footer(path)
         check_footer(footer, table, path.stat().st_size)
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        most_bytes = _MOST_UNFOLDING * order.max_bytes
+        most_bytes = _MOST_EXPANSION * order.max_bytes
         if sum(group.total_byte_size for group in groups) > most_bytes:
-            raise Unsound("unfolds to more than a chunk may")
+            raise Unsound(f"takes more than {most_bytes:,} bytes in memory")
         rows = size = 0
         for number, group in enumerate(groups):
             spreads = {column.name: Spread() for column in table.columns}
@@ -147,12 +147,12 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
                 rows += batch.num_rows
                 size += batch.nbytes
                 if size > most_bytes:
-                    raise Unsound("unfolds to more than a chunk may")
+                    raise Unsound(f"takes more than {most_bytes:,} bytes in memory")
             if rows - before != group.num_rows:
-                raise Unsound(f"{rows - before:,} rows, though its footer says {group.num_rows:,}")
+                raise Unsound(f"{rows - before:,} rows, but its footer says {group.num_rows:,}")
             check_statistics(footer.groups[number], table, spreads)
     if rows != metadata.num_rows:
-        raise Unsound(f"{rows:,} rows, though its footer says {metadata.num_rows:,}")
+        raise Unsound(f"{rows:,} rows, but its footer says {metadata.num_rows:,}")
     return rows
 
 
@@ -179,7 +179,7 @@ def _check_values(column: Column, values: pa.Array) -> Spread:
 
 def _check_texts(column: Column, texts: pa.Array) -> Spread:
     spread = pc.min_max(texts.cast(pa.binary())).as_py()
-    if spread["min"] == b"":  # no text is less
+    if spread["min"] == b"":  # the empty text sorts first
         raise Unsound(f"{column.name} has empty values")
     if is_text_too_long(texts):
         most = f"{MAX_TEXT_CHARACTERS:,} characters"
@@ -188,7 +188,7 @@ def _check_texts(column: Column, texts: pa.Array) -> Spread:
 
 
 COMMAND = (sys.executable, "-m", "kopitiam.gateway.examiner")
-_DEADLY = Finding(refusal="it crashes the reader, or takes it more memory or time than a chunk may")
+_DEADLY = Finding(refusal="reading it crashes, or takes more memory or time than a chunk may take")
 
 
 class Examiners:

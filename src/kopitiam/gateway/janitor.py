@@ -66,12 +66,14 @@ def _remove_orphans(gateway: Gateway, unknown: list[str]) -> None:
     for name, seconds in waited.items():
         fields = {"run": name}
         if gateway.storage.is_shared:
-            _log.info("run %s is in storage, and the registry does not know it", name, extra=fields)
+            _log.info("run %s is in storage but not in the registry", name, extra=fields)
         elif seconds >= hours * _SECONDS_PER_HOUR:
-            _log.warning("run %s: the registry has not known it for %g h; removed", name, hours, extra=fields)
+            _log.warning(
+                "run %s: not in the registry for %g h; its files are removed", name, hours, extra=fields
+            )
             remove_run(gateway.storage, name)
         elif not seconds:
-            _log.warning("run %s: the registry does not know it; removed in %g h", name, hours, extra=fields)
+            _log.warning("run %s: not in the registry; its files stay for %g h", name, hours, extra=fields)
 
 
 def _sweep_seconds(gateway: Gateway) -> float:
@@ -90,7 +92,7 @@ def run_janitor(gateway: Gateway, stopping: threading.Event) -> None:
             remove_finished(gateway)
             logged = ""
         except (KopitiamError, OSError) as error:
-            if str(error) != logged:  # once, though it may last
+            if str(error) != logged:  # log a lasting failure once
                 _log.error("the janitor cannot clean up: %s", error)
             logged = str(error)
             stopping.wait(_ROUND_SECONDS)

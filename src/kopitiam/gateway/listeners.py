@@ -1,5 +1,5 @@
-"""What a gateway listens to on the bus: heartbeats of nodes, and ends of runs. Both only inform clients;
-the registry has the facts, so a lost message delays an update and loses nothing.
+"""Messages that a gateway receives from the bus: heartbeats of nodes, and ends of runs. Both only inform
+clients; the registry has the facts, so a lost message only delays an update.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """When each node's last heartbeat arrived here. For display only: no decision depends on it."""
+    """Arrival times of each node's last heartbeat. For display only: no decision depends on them."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -38,10 +38,9 @@ class Heartbeats:
             self._received_at[message.node] = self._now()
 
     def seconds_ago(self, node: str) -> float | None:
-        """Return the age of the node's last heartbeat; None if none came. Nodes inside this process send
-        none."""
-        at = self._received_at.get(node)
-        return None if at is None else round(self._now() - at, 1)
+        """Return the age of the node's last heartbeat; None if none arrived. Nodes of this process send none."""
+        received_at = self._received_at.get(node)
+        return None if received_at is None else round(self._now() - received_at, 1)
 
 
 class RunEndWaiters:

@@ -16,7 +16,7 @@ from kopitiam.storage.port import StoragePort
 if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
-REMEMBERED_SECONDS = 1.0  # a result of the checks is used again for this long
+REMEMBERED_SECONDS = 1.0  # for which the result of the checks is reused
 WRITTEN_SECONDS = 10.0  # between two test writes to the registry and to shared storage
 _TIMEOUT_SECONDS = 5.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
@@ -24,7 +24,7 @@ Check = Callable[[], None]  # raises Unavailable with the reason
 
 
 class Readiness:
-    """Whether the gateway can take runs, checked at most once a second however often it is asked.
+    """Whether the gateway can take runs, checked at most once a second.
 
     Used in the event loop. The checks run on a thread, one after the other, never two at a time.
     """

@@ -5,7 +5,7 @@ deprecated bounds of statistics, all statistics of writers that it does not trus
 A forged field that Arrow hides would lose rows without an error, so the gateway decodes the footer itself.
 
 The footer is a struct in Thrift's compact protocol; the field numbers are those of `parquet.thrift`. The
-decoder refuses what two decoders may read in two ways, such as a field that occurs twice.
+decoder refuses anything ambiguous, such as a field that occurs twice.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 MAX_FOOTER_BYTES = 8 << 20  # 64 row groups of the table with the most texts, all of them 4,096 bytes, fit
-_END = 8  # bytes behind the footer: its size and a magic number
+_END = 8  # bytes after the footer: its size and a magic number
 _MAX_DEPTH = 32
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 _BITS = {_I16: 16, _I32: 32, _I64: 64}
@@ -60,7 +60,7 @@ def read_footer(path: Path) -> Footer:
         end = file.seek(-_END, os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
         if size > min(MAX_FOOTER_BYTES, end):
-            raise Unsound(f"a footer of {size:,} bytes; at most {MAX_FOOTER_BYTES:,} are taken")
+            raise Unsound(f"a footer of {size:,} bytes; at most {MAX_FOOTER_BYTES:,} are accepted")
         file.seek(end - size)
         return decode_footer(file.read(size))
 
@@ -110,7 +110,7 @@ def _statistics(fields: _Struct) -> Statistics:
 
 
 def _bounds(fields: _Struct, least: int, greatest: int) -> tuple[bytes, bytes] | None:
-    """Spark ignores a bound that stands alone."""
+    """Return both bounds, or None: Spark ignores a single one."""
     low, high = _optional(fields, least, bytes), _optional(fields, greatest, bytes)
     return None if low is None or high is None else (low, high)
 

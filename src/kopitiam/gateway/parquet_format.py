@@ -33,7 +33,7 @@ _TYPES = {  # the physical type, and the logical type as Arrow spells it
     Kind.DATE: ("INT32", re.compile("Date")),
     Kind.BOOLEAN: ("BOOLEAN", re.compile("None")),
 }
-# The deprecated annotation of a type. If both stand in a footer and differ, Spark goes by this one.
+# The deprecated annotation of a type. If a footer has both and they differ, Spark uses this one.
 _CONVERTED_TYPES = {Kind.TEXT: 0, Kind.DATE: 6, Kind.INSTANT: 10, Kind.ID: 18, Kind.COUNT: 18, Kind.MONEY: 18}
 _BOUND_BYTES = {"INT64": 8, "INT32": 4, "BOOLEAN": 1}
 _SPARK_VERSION, _LEGACY_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
@@ -61,7 +61,7 @@ def check_format(file: pq.ParquetFile, table: Table) -> None:
     _check_columns(file, table)
     _check_calendar(file.metadata.metadata or {})
     if file.metadata.num_row_groups > MAX_ROW_GROUPS:
-        raise Unsound(f"{file.metadata.num_row_groups:,} row groups; at most {MAX_ROW_GROUPS} are taken")
+        raise Unsound(f"{file.metadata.num_row_groups:,} row groups; at most {MAX_ROW_GROUPS} are accepted")
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         for index in range(group.num_columns):
@@ -69,7 +69,7 @@ def check_format(file: pq.ParquetFile, table: Table) -> None:
 
 
 def check_footer(footer: Footer, table: Table, size: int) -> None:
-    """Check what Arrow hides of the footer of a file of `size` bytes. Raises Unsound, with a reason."""
+    """Check the fields that Arrow hides, in a file of `size` bytes. Raises Unsound, with a reason."""
     columns = {column.name: column for column in table.columns}
     for name, converted in footer.converted_types.items():
         if name not in columns or converted not in (None, _CONVERTED_TYPES.get(columns[name].kind)):
@@ -123,8 +123,8 @@ def _bound(raw: bytes, kind: Kind) -> Bound | None:
 
 
 def _check_columns(file: pq.ParquetFile, table: Table) -> None:
-    """Check the columns, in any order. An optional column may stand for a required one: its values are
-    checked."""
+    """Check the columns, in any order. A required column may be stored as optional: its values are checked
+    for nulls."""
     spelled = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
     unlike = Unsound(f"not the normal form of {table.name}; want the columns {spelled}")
     schema = file.metadata.schema
@@ -158,13 +158,13 @@ def _check_column_chunk(column: pq.ColumnChunkMetaData, rows: int) -> None:
     name = column.path_in_schema
     if column.compression not in CODECS:
         spelled = ", ".join(codec.lower() for codec in CODECS).replace("lz4", "lz4_raw")
-        raise Unsound(f"{name}: codec {column.compression.lower()} is not taken; want one of {spelled}")
+        raise Unsound(f"{name}: codec {column.compression.lower()} is not accepted; want one of {spelled}")
     if unknown := set(column.encodings) - ENCODINGS:
         spelled = ", ".join(sorted(ENCODINGS))
-        raise Unsound(f"{name}: encoding {', '.join(sorted(unknown))} is not taken; want {spelled}")
+        raise Unsound(f"{name}: encoding {', '.join(sorted(unknown))} is not accepted; want {spelled}")
     if column.num_values != rows:
         raise Unsound(f"{name}: {column.num_values:,} values for {rows:,} rows")
     if column.has_column_index or column.has_offset_index:
-        raise Unsound(f"{name}: page indexes are not taken; write the file without")
+        raise Unsound(f"{name}: page indexes are not accepted; write the file without them")
     if column.bloom_filter_offset is not None:
-        raise Unsound(f"{name}: bloom filters are not taken; write the file without")
+        raise Unsound(f"{name}: bloom filters are not accepted; write the file without them")

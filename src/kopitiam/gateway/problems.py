@@ -32,15 +32,15 @@ class Refusal(Exception):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the error responses of a call, as FastAPI wants them for the OpenAPI document."""
+    """Return the error responses of a call, as FastAPI needs them for the OpenAPI document."""
     return {status: {"model": Problem} for status in statuses}
 
 
 def storage_error_text(error: OSError) -> str:
     """Return the text for a client about an error of the file system, with advice if the disk is full."""
     is_full = error.errno in _DISK_FULL
-    advice = "; make room where the gateway stores, and it goes on by itself" if is_full else ""
-    return f"storage: {error.strerror or 'trouble'}{advice}"
+    advice = "; free disk space for the gateway's storage, and it continues by itself" if is_full else ""
+    return f"storage: {error.strerror or 'failed'}{advice}"
 
 
 def without_paths(text: str) -> str:

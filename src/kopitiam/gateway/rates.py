@@ -11,7 +11,7 @@ from kopitiam.gateway.problems import Refusal
 
 BURST_SECONDS = 5  # a quiet caller saves up the requests of this many seconds
 _MOST_CALLERS = 10_000  # kept in memory; full buckets are dropped first
-_MIN_AGE_SECONDS = 0.5  # a younger body is never slow: it has just begun
+_MIN_AGE_SECONDS = 0.5  # a body that began less than this ago is never slow
 
 
 @dataclass

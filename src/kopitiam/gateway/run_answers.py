@@ -33,7 +33,7 @@ from kopitiam.results.summary import Coverage
 from kopitiam.storage.port import Key
 
 T = TypeVar("T")
-PROVISIONAL_SECONDS = 30.0  # that a call waits for a pipeline
+PROVISIONAL_SECONDS = 30.0  # for which a call waits for a pipeline
 _POLL_SECONDS = 0.1
 _TRIES = 3  # newer answers may replace the folder while it is read
 
@@ -45,24 +45,25 @@ def read_answers(
     provisional: Callable[[Gateway, Run], Key] | None = None,
     attempt: str | None = None,
 ) -> T:
-    """Return what `read` makes of the folder of the answers: of this `attempt` if given, of the folder that
-    `provisional` finds while the run is not over, else of the published answers.
+    """Call `read` with the folder of the answers, and return its result. The folder is that of `attempt` if
+    given, the one that `provisional` returns while the run is not over, else that of the published answers.
 
-    Newer answers replace provisional ones and remove their folder; then those are read, unless an `attempt`
-    was given. Raises Refusal: 404 if the answers are gone, 409 if there are none yet, 410 if the run ended.
+    Newer answers replace provisional ones and remove their folder; then the newer ones are read, unless an
+    `attempt` was given. Raises Refusal: 404 if the answers were removed, 409 if there are none yet, 410 if
+    the run ended.
     """
     if attempt is not None:
         try:
             return read(_attempt_folder(gateway, run, attempt))
         except FileNotFoundError:
-            raise Refusal(404, "replaced", "newer answers have replaced these") from None
+            raise Refusal(404, "replaced", "newer answers have replaced this attempt") from None
     for _ in range(_TRIES):
         find = _published_folder if provisional is None or run.state.is_over else provisional
         try:
             return read(find(gateway, run))
         except FileNotFoundError:
             run = gateway.registry.get_run(run.run)
-    raise Refusal(404, "not_found", "these answers have been cleaned up")
+    raise Refusal(404, "not_found", "the answers of this run were removed")
 
 
 def _published_folder(gateway: Gateway, run: Run) -> Key:

@@ -43,7 +43,7 @@ class GatewayServer(uvicorn.Server):
                 loop="asyncio",  # uvloop would bypass `Listener.accept`
                 ws="none",
                 limit_concurrency=None,  # the protocol or the listener bounds connections
-                proxy_headers=bool(settings.proxies),  # by default uvicorn trusts all of this machine
+                proxy_headers=bool(settings.proxies),  # by default uvicorn trusts every proxy on this machine
                 forwarded_allow_ips=list(settings.proxies),
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
@@ -163,7 +163,7 @@ def serving(
 
 
 def _probe(server: GatewayServer, bound: socket.socket) -> None:
-    """Return if the server serves; raise or block if it does not."""
+    """Return if the server responds; raise or block if it does not."""
     loop = server.loop
     if loop is None or server.should_exit:
         raise RunFailed("the gateway's server has ended")

@@ -29,7 +29,7 @@ class ChangingCalls:
     def fetch_result(self, run: str, file: str, target: Path, query: str) -> None:
         assert query.startswith("?provisional=true")
         if not self.left:
-            raise RunNotFound("newer answers have replaced these")
+            raise RunNotFound("newer answers have replaced this attempt")
         self.left -= 1
         target.write_text(query)
 

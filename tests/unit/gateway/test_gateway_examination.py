@@ -61,7 +61,7 @@ def test_a_refusal_does_not_name_files_of_the_gateway(order: Order) -> None:
     assert order.body not in refusal
 
 
-def test_a_body_that_unfolds_too_far_is_refused(order: Order, tmp_path: Path) -> None:
+def test_a_body_that_decompresses_beyond_the_limit_is_refused(order: Order, tmp_path: Path) -> None:
     names = tmp_path / "names.csv"
     names.write_text("item_id,item_name\n" + f"1,{'x' * 900}\n" * 100)
     table = TABLES["menu_items"]
@@ -69,7 +69,7 @@ def test_a_body_that_unfolds_too_far_is_refused(order: Order, tmp_path: Path) ->
     Path(order.body).write_bytes(encode(table, form.normalize(next(read_blocks(names))).rows))
     sound = altered(order, media_type=PARQUET, table="menu_items", max_bytes=100_000)
     assert examine(sound) == Finding(rows=100)
-    assert "unfolds" in str(examine(altered(sound, max_bytes=5_000)).refusal)
+    assert "bytes in memory" in str(examine(altered(sound, max_bytes=5_000)).refusal)
     assert "rows" in str(examine(altered(sound, max_rows=99)).refusal)
 
 
@@ -103,10 +103,13 @@ def with_type(name: str, kind: pa.DataType) -> pa.Table:
 
 
 REFUSED = {
-    "brotli": (users_as(compression="brotli"), "codec brotli is not taken"),
-    "delta": (users_as(column_encoding="DELTA_BINARY_PACKED"), "encoding DELTA_BINARY_PACKED is not taken"),
+    "brotli": (users_as(compression="brotli"), "codec brotli is not accepted"),
+    "delta": (
+        users_as(column_encoding="DELTA_BINARY_PACKED"),
+        "encoding DELTA_BINARY_PACKED is not accepted",
+    ),
     "byte stream split": (users_as(column_encoding="BYTE_STREAM_SPLIT"), "encoding BYTE_STREAM_SPLIT"),
-    "page index": (users_as(write_page_index=True), "page indexes are not taken"),
+    "page index": (users_as(write_page_index=True), "page indexes are not accepted"),
     "row groups": (users_as(pa.concat_tables([USERS] * 22), row_group_size=1), "66 row groups"),
     "narrow integers": (users_as(with_type("user_id", pa.int32())), "not the normal form"),
     "unsigned integers": (users_as(with_type("user_id", pa.uint64())), "not the normal form"),

@@ -149,11 +149,11 @@ MISLEADING: dict[str, tuple[str, Change]] = {
     "names of columns that are swapped": ("columns in another order", swapped_columns),
     "two annotations of a text": ("item_name: its two type ann", converted_type_of("item_name", 19)),
     "a bloom filter": (
-        "item_name: bloom filters are not taken",
+        "item_name: bloom filters are not accepted",
         lambda footer: column_chunks(footer, "item_name")[0].update({14: Field(I64, 4)}),
     ),
     "a column index": (
-        "item_id: page indexes are not taken",
+        "item_id: page indexes are not accepted",
         lambda footer: row_groups(footer)[0][1].value[1][0].update({6: Field(I64, 4), 7: Field(I32, 9)}),
     ),
 }

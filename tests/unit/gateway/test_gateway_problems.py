@@ -86,7 +86,7 @@ def test_a_401_names_the_scheme() -> None:
 
 def test_only_a_full_disk_comes_with_advice() -> None:
     full = raised(OSError(errno.ENOSPC, "No space left on device")).json()["message"]
-    assert full.startswith("storage: No space left on device; make room where the gateway stores")
+    assert full.startswith("storage: No space left on device; free disk space for the gateway's storage")
     assert raised(OSError(errno.EIO, "Input/output error")).json()["message"] == "storage: Input/output error"
 
 

@@ -95,10 +95,10 @@ def icon(request: Request) -> Response:
     return _response(request, page_file("icon.svg"), _REVALIDATE)
 
 
-@router.get("/static/{of}/{name:path}")
-def static(of: str, name: str, request: Request) -> Response:
+@router.get("/static/{version}/{name:path}")
+def static(version: str, name: str, request: Request) -> Response:
     """Serve a file. A page of another version, from another gateway of the fleet, must not cache it."""
-    return _response(request, page_file(name), _FOR_EVER if of == stamp() else _REVALIDATE)
+    return _response(request, page_file(name), _FOR_EVER if version == stamp() else _REVALIDATE)
 
 
 def _response(request: Request, file: PageFile | None, caching: str) -> Response:

@@ -38,8 +38,8 @@ router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _BINARY}}}
 _REFUSALS = refusals(408, 409, 410, 413, 415)
-Part = Annotated[int, Query(ge=0, lt=MOST_REJECTED_PARTS, description="which of the parts, from 0 on")]
-Parts = Annotated[int, Query(ge=1, le=MOST_REJECTED_PARTS, description="how many there are")]
+Part = Annotated[int, Query(ge=0, lt=MOST_REJECTED_PARTS, description="number of this part, from 0 on")]
+Parts = Annotated[int, Query(ge=1, le=MOST_REJECTED_PARTS, description="number of all parts")]
 _MOST_NUMBERS = 1000  # listed one by one; the spans list all
 _log = logging.getLogger(__name__)
 
@@ -59,14 +59,14 @@ async def put_chunk(
     gateway: GatewayDep,
     *,
     account: AccountDep,
-    file: Annotated[Text, Query(description="of CSV: the file that it was cut from")] = "",
+    file: Annotated[Text, Query(description="for CSV: the file that the chunk was cut from")] = "",
     line: Annotated[
-        int | None, Query(ge=2, lt=2**53, description="on which its first row stands there")
+        int | None, Query(ge=2, lt=2**53, description="the line of its first row in that file")
     ] = None,
 ) -> Response:
     """Store a chunk: Parquet in normal form, or CSV with a header. 201 when durable, 200 if it was.
 
-    Rows of a CSV chunk that do not parse are set aside with file and line, if these are told.
+    Rows of a CSV chunk that do not parse are rejected, with file and line if the call names them.
     """
     _require_accepting(run)
     limits = gateway.settings.gateway
@@ -85,7 +85,7 @@ async def put_chunk(
 
 @router.get("/chunks")
 def durable_chunks(run: RunDep, table: TableDep, gateway: GatewayDep) -> DurableChunks:
-    """What is durable, and need not be sent again."""
+    """The chunks that are durable: a client that resumes does not send them again."""
     chunks = [
         StoredChunk(table=table.name, number=c.number, rows=c.rows, rejected=c.rejected, digest=c.digest)
         for c in gateway.registry.chunks(run.run, table.name)
@@ -95,8 +95,8 @@ def durable_chunks(run: RunDep, table: TableDep, gateway: GatewayDep) -> Durable
 
 @router.post("/end", responses=refusals(408, 409, 410, 413, 415))
 def end_table(run: RunDep, table: TableDep, end: End, gateway: GatewayDep) -> Sealed:
-    """END: seals the table if exactly these chunks and rows are durable; else 409 with what is missing:
-    all of it as spans of numbers, and the first thousand as `missing_numbers`."""
+    """END: seals the table if exactly these chunks and rows are durable; else 409 with the missing
+    chunks: all of them as spans of numbers, and the first thousand as `missing_numbers`."""
     crash_point("table.ending")
     ended = gateway.registry.end_table(run.run, table.name, end.chunks, end.rows, end.rejected)
     if not ended.sealed:
@@ -123,9 +123,9 @@ async def put_rejected(
     part: Part = 0,
     parts: Parts = 1,
 ) -> None:
-    """Keep the rows that the client set aside, for whoever looks at the run: CSV with a header.
+    """Store the rows that the client rejected, as CSV with a header.
 
-    Many come in parts, each with a header. Sent again, with other bytes or in other parts, the last counts.
+    A large file is sent in parts, each with a header. A repeated upload replaces the earlier one.
     """
     _require_accepting(run)
     if part >= parts:
@@ -144,7 +144,7 @@ async def put_rejected(
 
 def _announce_end(gateway: Gateway, run: str, table: str) -> None:
     """Publish the END of the table to every shard, on the outbox's thread: clients do not wait for the bus.
-    Reconciliation makes up for a lost message."""
+    Reconciliation repairs a lost message."""
     gateway.outbox.put(f"END of {table} of run {run}", lambda: _publish_end(gateway, run, table))
 
 
@@ -170,7 +170,7 @@ def _store_rejected(gateway: Gateway, key: Key, parts: int, content: bytes) -> N
 
 def _require_accepting(run: Run) -> None:
     if run.state.is_over or run.state is RunState.FINAL:
-        raise RunOver(f"run {run.run} is {run.state}: it takes no more")
+        raise RunOver(f"run {run.run} is {run.state}: it accepts no more chunks")
 
 
 def _numbers(spans: Iterable[Span]) -> Iterator[int]:
@@ -181,9 +181,9 @@ def _numbers(spans: Iterable[Span]) -> Iterator[int]:
 def _incomplete(table: str, ended: Ended) -> Refusal:
     messages = {
         "missing": "chunks are missing",
-        "extra": "there are more chunks than END says",
-        "rows_differ": "the rows do not add up",
-        "conflict": "END came before, with other figures",
+        "extra": "more chunks are durable than END says",
+        "rows_differ": "the row counts differ",
+        "conflict": "an earlier END has other figures",
     }
     error = "incomplete" if ended.outcome == "missing" else ended.outcome
     return Refusal(

@@ -1,4 +1,4 @@
-"""Calls about the fleet: health, metrics, nodes, and what a client should know before it begins."""
+"""Calls about the fleet: health, metrics, nodes, and the limits that a client needs before it uploads."""
 
 from dataclasses import asdict
 from importlib.metadata import version
@@ -27,7 +27,7 @@ async def healthz() -> str:
 async def readyz(request: Request, gateway: GatewayDep) -> str:
     """200 if registry, storage and the pipeline in this process can be used, as of the last second; else 503.
 
-    Probes have no token. Where callers need one, only those who send one are told the reason.
+    Probes have no token. If the gateway needs tokens, only callers with a valid one see the reason.
     """
     reason = gateway.health.reason or await gateway.readiness.reason()
     if reason is not None:
@@ -45,7 +45,7 @@ async def _may_know(request: Request, gateway: GatewayDep) -> bool:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def metrics(gateway: GatewayDep, caller: IdentifiedDep) -> Response:
-    """Figures for Prometheus."""
+    """Metrics in Prometheus' text format."""
     del caller
     gateway.metrics.open_runs.set(gateway.registry.count_runs(RunState.OPEN))
     gateway.metrics.bodies.set(gateway.admission.bodies)
@@ -54,7 +54,7 @@ def metrics(gateway: GatewayDep, caller: IdentifiedDep) -> Response:
 
 @router.get("/api/v1/nodes")
 def nodes(gateway: GatewayDep, caller: CallerDep) -> list[Node]:
-    """What runs where."""
+    """The nodes of the fleet: kind, state, address and last heartbeat."""
     del caller
     return [
         Node(**asdict(node), heard_seconds_ago=gateway.heartbeats.seconds_ago(node.name))

@@ -31,23 +31,23 @@ _TOML = "questions"
 
 @router.get("")
 def get_catalog(caller: CallerDep) -> Catalog:
-    """The built-in questions, in the form in which anybody may write others."""
+    """The built-in questions, as definitions that clients can use as models for their own."""
     del caller
     return Catalog(questions=[_view(question) for question in builtin().values()])
 
 
 @router.post("/check", responses=refusals(408, 413, 415))
 def check(gateway: GatewayDep, caller: CallerDep, request: CheckQuestions) -> CheckedQuestions:
-    """Judge definitions, as JSON or as the text of a TOML file: what each question reads, keeps and shows, or
-    the first flaw with its line."""
+    """Check definitions, as JSON or as the text of a TOML file. Returns what each question reads, keeps and
+    shows, or the first flaw with its line."""
     del caller
     settings = gateway.settings.questions
-    judge = _check(settings.parameters(), settings)
+    check_question = _check(settings.parameters(), settings)
     try:
         own = (
-            read_toml(request.toml, _TOML, check=judge)
+            read_toml(request.toml, _TOML, check=check_question)
             if request.toml
-            else read_json(request.definitions, judge)
+            else read_json(request.definitions, check_question)
         )
         QuestionSet.select(settings.parameters(), own)
     except QuestionError as error:
@@ -66,7 +66,7 @@ def requested_questions(request: AskedQuestions, defaults: QuestionsSection) -> 
 
 
 def _check(parameters: Parameters, settings: QuestionsSection) -> Check:
-    """Return a check for what the definition alone does not show: the number of groups and the chart."""
+    """Return a check of the number of groups, which depends on the parameters, and of the chart."""
 
     def check(question: Question) -> None:
         require_few_groups(question, parameters, settings.max_groups)

@@ -62,12 +62,14 @@ _STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode
 _PICTURE_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; sandbox"
 
 Form = Literal["csv", "json", "parquet", "svg", "png", "pdf"]
-Provisional = Annotated[bool, Query(description="Before the run is done: answers to what has come so far.")]
+Provisional = Annotated[
+    bool, Query(description="Before the run is done: answers from the rows processed so far.")
+]
 Attempt = Annotated[
     str | None,
     Query(
         pattern="^[a-z0-9]{1,32}$",
-        description=f"Only of this set of answers, as the header {ATTEMPT_HEADER} of another file names it.",
+        description=f"Only of this attempt, as named in the header {ATTEMPT_HEADER} of another file.",
     ),
 ]
 
@@ -116,7 +118,7 @@ def get_index(
 def get_summary(
     run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
 ) -> Response:
-    """The account of the run: rows read, used and rejected, what was asked, what did not match."""
+    """The summary of the run: its questions, rows read, used and rejected, and unmatched ids."""
     if not provisional:
         return _file(gateway, run, SUMMARY_FILE, "json", attempt)
 
@@ -131,7 +133,7 @@ def get_summary(
 def get_report(
     run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
 ) -> Response:
-    """The report: all answers, charts and the account of rows on one page that loads nothing else."""
+    """The report: all answers, charts and row counts on one page that loads nothing else."""
 
     def page(folder: Key) -> Response:
         summary = _summary(gateway, run, folder)
@@ -149,7 +151,7 @@ def get_workbook(
     run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
 ) -> Response:
     """All answers as a workbook, with a sheet for each."""
-    from kopitiam.results.workbook import write_workbook  # noqa: PLC0415 - needed by few
+    from kopitiam.results.workbook import write_workbook  # noqa: PLC0415 - few gateways need it
 
     def workbook(folder: Key) -> Response:
         summary, answers = _summary(gateway, run, folder), answer_files(gateway, run, folder)
@@ -183,7 +185,7 @@ def get_answer(
 ) -> Response:
     """One answer as csv, json or parquet, or its chart as svg, png or pdf.
 
-    A provisional answer says in its JSON how many rows it covers of those that have come. An answer without a
+    A provisional answer says in its JSON how many of the received rows it covers. An answer without a
     chart is refused with 404 `no_chart` and the reason.
     """
     if form in _IMAGE_TYPES:
@@ -199,10 +201,10 @@ def get_answer(
 
 @router.get("/rejected.csv", response_class=Response, responses=_contents(CSV))
 def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
-    """All rows that were set aside, by the client or here, with file, line and reason."""
+    """All rows that the client or the gateway rejected, with file, line and reason."""
     files = gateway.storage.find(f"{KEYS.rejected(run.run)}/*.csv")
     if not files:
-        raise Refusal(404, "not_found", "no row was set aside")
+        raise Refusal(404, "not_found", "no row was rejected")
 
     def lines() -> Iterator[bytes]:
         for position, file in enumerate(files):
@@ -213,7 +215,7 @@ def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
 
 
 def _summary(gateway: Gateway, run: Run, folder: Key) -> RunSummary:
-    """Read the summary, with the coverage of now."""
+    """Read the summary, with the current coverage."""
     with open_answer(gateway, run, folder / SUMMARY_FILE) as file:
         summary = read_summary(file.read())
     if summary.coverage is None:

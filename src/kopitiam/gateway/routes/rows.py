@@ -40,7 +40,7 @@ def get_rows(
     *,
     offset: Offset = 0,
     limit: Limit = 50,
-    search: Annotated[Text, Query(description="a text in any cell, whatever the case")] = "",
+    search: Annotated[Text, Query(description="a text in any cell, ignoring case")] = "",
     provisional: Annotated[bool, Query(description="of the latest provisional answers")] = False,
     attempt: Attempt = None,
 ) -> AnswerPage:
@@ -66,7 +66,7 @@ def get_rows(
 def get_rejected_rows(
     run: RunDep, gateway: GatewayDep, offset: Offset = 0, limit: Limit = 50
 ) -> RejectedPage:
-    """Rows that were set aside, by the client or here, with file, line and reason."""
+    """Rows that the client or the gateway rejected, with file, line and reason."""
     rows, more = rejected_page(rejected_lines(gateway, run), offset, limit)
     return RejectedPage(columns=list(REJECTED_COLUMNS), rows=rows, offset=offset, more=more)
 
@@ -130,7 +130,7 @@ def _offset_in_group(file: pq.ParquetFile, offset: int) -> int:
 
 
 def _matching(file: pq.ParquetFile, search: str) -> Iterator[pa.Table]:
-    """Yield the rows that have the text in a cell, in any case. Figures match as people write them too."""
+    """Yield the rows that have the text in a cell, ignoring case. Figures match as people write them too."""
     patterns = {field.name: _pattern(field.type, search) for field in file.schema_arrow}
     for group in range(file.metadata.num_row_groups):
         for table in _tables(file, group):

@@ -81,7 +81,7 @@ def get_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
 
 @router.delete("/runs/{run}")
 def end_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
-    """Force End: the run takes no more chunks and leaves no files. One that is over stays as it is."""
+    """Force End: the run accepts no more chunks, and its files are removed. A run that is over stays."""
     _force_end(gateway, run.run, "cancelled")
     return run_status(gateway.registry, run.run)
 
@@ -104,19 +104,20 @@ async def watch_run(run: RunDep, gateway: GatewayDep) -> StreamingResponse:
 
 async def _changes(gateway: Gateway, run: str, ended: asyncio.Event) -> AsyncIterator[str]:
     """Yield an event for each change of the run, found by polling, or at once when `ended` is set."""
-    seen, polls = -1, 0
+    version_sent, polls = -1, 0
     while not gateway.admission.is_closing:
         ended.clear()
         try:
             version = await run_in_threadpool(gateway.registry.version, run)
-            status = await run_in_threadpool(run_status, gateway.registry, run) if version != seen else None
+            is_new = version != version_sent
+            status = await run_in_threadpool(run_status, gateway.registry, run) if is_new else None
         except KopitiamError:
-            return  # the run was removed or the registry is away: the next request gets the error
+            return  # the run was removed or the registry is unavailable: the next request gets the error
         if status is not None:
             yield f"event: status\ndata: {json.dumps(status.model_dump())}\n\n"
             if RunState(status.state).is_over:
                 return
-            seen = version
+            version_sent = version
         polls += 1
         if not polls % _KEEP_ALIVE_EVERY:
             yield ": still here\n\n"
@@ -126,7 +127,7 @@ async def _changes(gateway: Gateway, run: str, ended: asyncio.Event) -> AsyncIte
 
 
 def _force_end(gateway: Gateway, run: str, reason: str) -> None:
-    """End the run in the registry, tell all nodes, remove its files. Does nothing if the run is over."""
+    """End the run in the registry, notify all nodes, remove its files. Does nothing if the run is over."""
     crash_point("force_end.begun")
     if not gateway.registry.force_end(run, reason):
         return

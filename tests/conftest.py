@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from debian import skip_or_fail
 from kopitiam.synthetic import generate
+from sampling import IS_FULL
 from sharing import ByWhatIsShared, longest_first
 
 TINY_SCALE = 0.0005
@@ -26,9 +27,7 @@ SOUND_FILES = {
     ),
 }
 
-settings.register_profile(
-    "default", deadline=None, max_examples=200 if os.environ.get("KOPI_TEST_FULL") else 40
-)
+settings.register_profile("default", deadline=None, max_examples=200 if IS_FULL else 40)
 settings.load_profile("default")
 
 

@@ -2,7 +2,6 @@
 does no harm, and a registry restored from a backup accepts again the chunks that it does not know.
 """
 
-import os
 import random
 import re
 import shutil
@@ -30,6 +29,7 @@ from services import (
 )
 
 from kopitiam.contracts.layout import Home
+from sampling import IS_FULL
 
 CHUNK_ROWS = 100
 
@@ -155,7 +155,7 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_registry(
     service: Service, sales: Sales, tmp_path: Path
 ) -> None:
     """The service is killed after its second batch each time, and its checkpoint is damaged."""
-    ruins = RUINS + MORE_RUINS if os.environ.get("KOPI_TEST_FULL") else RUINS
+    ruins = RUINS + MORE_RUINS if IS_FULL else RUINS
     with ThreadPoolExecutor(len(ruins)) as threads, closing(FolderClient(service)) as client:
         sending = []
         for ruin in ruins:

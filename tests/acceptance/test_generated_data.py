@@ -12,9 +12,10 @@ from kopitiam.questions.catalog import builtin
 from kopitiam.spark.installation import archive_path, find_java
 from kopitiam.synthetic import generate
 from oracle import plain_answers
+from sampling import IS_FULL
 
 MATRIX = [(scale, seed) for scale in (0.0005, 0.002) for seed in (1, 2, 3)]
-SAMPLE = MATRIX if os.environ.get("KOPI_TEST_FULL") else random.Random(2024).sample(MATRIX, 1)
+SAMPLE = MATRIX if IS_FULL else random.Random(2024).sample(MATRIX, 1)
 
 
 def test_the_answers_to_the_tiny_folder_equal_those_of_plain_python(

@@ -2,7 +2,6 @@
 answered exactly, no chunk is counted twice, and only the answers remain.
 """
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from services import (
 from kopitiam.pipeline.compaction import FAN_IN
 from kopitiam.system.crash_points import POINTS
 from kopitiam.verification import verify
+from sampling import IS_FULL
 
 # As a run passes them. The others are of gateways and monitors, and killed there.
 OF_PIPELINE = [
@@ -77,7 +77,7 @@ def in_any_order() -> list[tuple[str, bool]]:
     return [(point, True) for point in ("batch.committed", *chance.sample(OF_PIPELINE, len(OF_PIPELINE)))]
 
 
-ORDERS = [in_order, in_any_order] if os.environ.get("KOPI_TEST_FULL") else [at_points_of_its_own]
+ORDERS = [in_order, in_any_order] if IS_FULL else [at_points_of_its_own]
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """A small sample of the faults that `make reliability` runs in full, through the same functions."""
 
-import os
 from pathlib import Path
 
 import pytest
 
+from sampling import IS_FULL
 from tools.reliability.faults import FAULTS, run_fault
 from tools.reliability.measurements import Verdict
 from tools.reliability.scenes import Session
@@ -12,7 +12,7 @@ from tools.reliability.scenes import Session
 SEED = 5
 QUICK = ("power-cut", "slow-senders")
 LONG = ("many-runs", "many-clients")  # minutes each: for `make reliability` alone
-SAMPLED = [name for name in FAULTS if name not in LONG] if os.environ.get("KOPI_TEST_FULL") else QUICK
+SAMPLED = [name for name in FAULTS if name not in LONG] if IS_FULL else QUICK
 
 
 @pytest.mark.parametrize("name", SAMPLED)

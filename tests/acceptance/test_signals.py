@@ -11,12 +11,13 @@ import psutil
 import pytest
 
 from processes import is_alive, restore_sigint
+from sampling import IS_FULL
 from waiting import eventually
 
 KOPI = Path(sys.executable).with_name("kopi")
 START_SECONDS = 120
 END_SECONDS = 60
-only_in_full = pytest.mark.skipif(not os.environ.get("KOPI_TEST_FULL"), reason="only with KOPI_TEST_FULL")
+only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 
 class Analysis:

@@ -1,6 +1,5 @@
 """Storage by address: the commands with `storage.url = "file:///…"`, through the adapter of S3 and HDFS."""
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,6 +10,7 @@ from sales import FEW, FolderClient, answers_in, make_sales
 from services import ANSWER_SECONDS, SMALL_BATCHES, TIDY_SECONDS, Service, until
 
 from kopitiam.verification import verify
+from sampling import IS_FULL
 from trees import files_below
 
 CHUNK_ROWS = 400  # a chunk or two of each table: few batches, since each costs its time
@@ -60,7 +60,7 @@ def test_a_service_killed_in_a_batch_answers_exactly_from_its_address(
     assert not kept_at_home & {"landing", "partials", "results", "rejected", "incoming"}
 
 
-@pytest.mark.skipif(not os.environ.get("KOPI_TEST_FULL"), reason="in the full matrix: its parts are tested")
+@pytest.mark.skipif(not IS_FULL, reason="in the full matrix: its parts are tested")
 def test_an_analysis_is_exact_and_leaves_nothing_at_its_address(
     analyze_tiny: Callable, tiny_analyzed, addressed: dict[str, str], place: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """Any valid data, sent by a client to a real service, has the answers that DuckDB computes, to the byte."""
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +30,8 @@ from kopitiam.synthetic import Profile, WildShape, generate
 from kopitiam.synthetic.months import plan
 from kopitiam.synthetic.wild import WildSales
 from kopitiam.verification import verify
+from sampling import IS_FULL
 
-IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 WILD_SEEDS = range(12) if IS_FULL else (0, 3, 7)
 OWN_SEEDS = range(12) if IS_FULL else (4,)  # hostile texts in all columns, of which few are empty
 WILD_SCALE = 0.0005

@@ -23,8 +23,8 @@ from kopitiam.fleet.services.base import port_of
 from kopitiam.fleet.services.spark import Address
 from kopitiam.system.settings import load_settings
 from rabbitmq_server import ensure_installed
+from sampling import IS_FULL
 
-IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
 READY_SECONDS = 120
 CHAOS_TARGETS = "spark-worker,spark-master,rabbitmq"

@@ -3,7 +3,6 @@ brought back by the monitors, who left is not, and the answers are exact.
 """
 
 import contextlib
-import os
 import signal
 import socket
 import time
@@ -17,9 +16,9 @@ from kopitiam.client.client import Client
 from kopitiam.runtime.home import exclusive_home
 from kopitiam_chaos.observer import RegistryObserver
 from kopitiam_chaos.strikes import StruckNode
+from sampling import IS_FULL
 from trees import paths_below
 
-IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 NODES = ("gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3")
 VICTIMS = NODES if IS_FULL else ("gateway-1", "pipeline-1", "monitor-3")
 LEAVING_SECONDS = 20

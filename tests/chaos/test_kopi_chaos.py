@@ -1,7 +1,6 @@
 """`kopi chaos` against real fleets: what it does to them, what it says of them, and how it leaves them."""
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from kopitiam.fleet.processes import process_state
 from kopitiam.system.settings import load_settings
 from kopitiam_chaos.plan import Pace, groups_of, plan
 from rabbitmq_server import ensure_installed
+from sampling import IS_FULL
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
 SEED = 13  # the pipeline, the gateway, PostgreSQL, the leader
@@ -27,7 +27,7 @@ PACE = """
 heartbeat_seconds = 1
 timeout_seconds = 10
 """
-only_in_full = pytest.mark.skipif(not os.environ.get("KOPI_TEST_FULL"), reason="only with KOPI_TEST_FULL")
+only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 
 def test_nodes_of_every_kind_are_struck_and_every_answer_is_exact(fleet: Fleet) -> None:

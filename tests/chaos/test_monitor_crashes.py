@@ -1,6 +1,5 @@
 """Monitors die at their crash points, one after the other; the run that is uploaded meanwhile is exact."""
 
-import os
 import re
 import signal
 from pathlib import Path
@@ -11,9 +10,10 @@ from monitor_crashes import COORDINATOR_POINTS, TAKEOVER_POINTS, Act, all_acts, 
 
 from kopitiam import supervision
 from kopitiam_chaos.observer import RegistryObserver
+from sampling import IS_FULL
 
 SEED = 3
-ACTS = all_acts() if os.environ.get("KOPI_TEST_FULL") else sampled_acts(SEED, 1)
+ACTS = all_acts() if IS_FULL else sampled_acts(SEED, 1)
 
 
 def test_every_crash_point_of_monitors_is_in_an_act() -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -13,10 +12,11 @@ from gateway_client import eventually, parquet_of, rows_of
 from kopitiam.contracts.api import CSV
 from kopitiam.landing.chunks import chunk_key
 from kopitiam.system.crash_points import POINTS
+from sampling import IS_FULL
 
 CHUNK_POINTS = [point for point in POINTS if point.startswith("chunk.")]
 MATRIX = [(point, nth) for nth in (2, 1) for point in CHUNK_POINTS]
-SAMPLE = MATRIX if os.environ.get("KOPI_TEST_FULL") else MATRIX[: len(CHUNK_POINTS) + 1]
+SAMPLE = MATRIX if IS_FULL else MATRIX[: len(CHUNK_POINTS) + 1]
 END_POINTS = [point for point in POINTS if point.startswith("table.")]
 FORCE_END_POINTS = [point for point in POINTS if point.startswith("force_end.")]
 BODIES = [parquet_of("users", 10, 1), parquet_of("users", 20, 100)]

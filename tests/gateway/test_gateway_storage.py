@@ -1,7 +1,6 @@
 """Gateways with S3 storage: their own disks hold only bodies under way."""
 
 import hashlib
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,9 +21,10 @@ from kopitiam.registry import Fence
 from kopitiam.results.answer_files import SUMMARY_FILE
 from kopitiam.storage.port import Key
 from s3_server import S3Server, private_s3
+from sampling import IS_FULL
 
 POINTS = ("chunk.named", "chunk.registered", "chunk.synced", "chunk.durable")
-SAMPLE = POINTS if os.environ.get("KOPI_TEST_FULL") else POINTS[:2]
+SAMPLE = POINTS if IS_FULL else POINTS[:2]
 BODY, OTHER = parquet_of("users", 10), parquet_of("users", 11)
 
 

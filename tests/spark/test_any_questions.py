@@ -1,6 +1,5 @@
 """Any questions about any rows, through the real pipeline: any cut into chunks = one pass = plain Python."""
 
-import os
 import random
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +19,10 @@ from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification import expected_answers
 from question_oracle import expected_rows
+from sampling import IS_FULL
 
 PARAMETERS = Parameters(top=2)
-EXAMPLES = 60 if os.environ.get("KOPI_TEST_FULL") else 4
+EXAMPLES = 60 if IS_FULL else 4
 AT_ONCE = 8  # questions in a run
 quickly = settings(
     deadline=None,

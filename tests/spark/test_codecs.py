@@ -30,6 +30,7 @@ from kopitiam.pipeline.compiler.partials import PartialLayout
 from kopitiam.pipeline.partials import kind_of
 from kopitiam.pipeline.tables import read_table
 from kopitiam.questions.layout import LAYOUT
+from sampling import sampled
 
 MANY, SOME = 60_000, 3_000  # rows, with as many distinct amounts
 FEW = 700  # rows of a table with all columns
@@ -96,12 +97,11 @@ def nullable(rows: pa.Table) -> pa.Table:
 
 
 def ways_to_write() -> dict[str, Callable[[pa.Table], bytes]]:
-    """Every codec with every version of pages and of the format, with and without dictionaries; and more."""
+    """Codecs with versions of pages and of the format, with and without dictionaries (sampled); and more."""
     codecs = [codec.lower().replace("uncompressed", "none") for codec in CODECS]
     ways: dict[str, Callable[[pa.Table], bytes]] = {}
-    for codec, page, version, is_encoded in itertools.product(
-        codecs, ("1.0", "2.0"), ("1.0", "2.6"), (False, True)
-    ):
+    combinations = itertools.product(codecs, ("1.0", "2.0"), ("1.0", "2.6"), (False, True))
+    for codec, page, version, is_encoded in sampled(combinations, 12):
         options = {
             "compression": codec,
             "data_page_version": page,

@@ -1,5 +1,6 @@
 """Rows of partials are counted: missing, truncated and duplicate files are noticed, with the figures."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kopitiam.pipeline import batches, compaction
 from kopitiam.pipeline.partials import kind_of
 from kopitiam.spark import jobs
 from kopitiam.spark.jobs import described_jobs, written_rows
+from sampling import sampled
 
 CHUNKS = cut(sales(seed=3), rows_a_chunk=20)
 LISTED = "1"
@@ -78,8 +80,9 @@ def test_partials_that_changed_after_their_batch_fail_the_attempts_and_then_the_
     assert str(pipeline.home.path) not in reason
 
 
-@pytest.mark.parametrize("has_metrics", [True, False], ids=["metrics", "no metrics"])
-@pytest.mark.parametrize("lost", ["all of it", "one kind of it"])
+@pytest.mark.parametrize(
+    ("lost", "has_metrics"), sampled(itertools.product(["all of it", "one kind of it"], [True, False]), 2)
+)
 def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(
     make_pipeline, monkeypatch, lost, has_metrics
 ):

@@ -1,6 +1,5 @@
-"""A small body that decompresses to hundreds of megabytes of names (in full: nearly a gigabyte) is answered."""
+"""A small body that decompresses to hundreds of megabytes of names (in full: a gigabyte) is answered."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,8 @@ from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Table
 from kopitiam.questions.question_set import QuestionSet
+from sampling import IS_FULL
 
-IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
 STORES, CHUNK = (200_000, 50_000) if IS_FULL else (60_000, 20_000)  # more than is collected
 SOLD_LATER = STORES // 3  # stores with sales in the second half-year too
 FOUR_BYTES = "\N{SMILING FACE WITH SUNGLASSES}"

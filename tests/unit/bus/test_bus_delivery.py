@@ -1,4 +1,4 @@
-"""Messages as bytes: what is sent arrives, and nothing that arrives can do harm."""
+"""Encoding and decoding of messages: a round trip keeps the message, invalid bytes are dropped."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
 def of_kind(kind: type) -> st.SearchStrategy[Any]:
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     return st.builds(
-        kind, **{name: STRATEGIES.get(given, st.from_type(given)) for name, given in fields.items()}
+        kind, **{name: STRATEGIES.get(kind, st.from_type(kind)) for name, kind in fields.items()}
     )
 
 
@@ -39,7 +39,7 @@ MESSAGES = st.one_of(*map(of_kind, KINDS))
 
 
 @given(MESSAGES)
-def test_what_is_sent_arrives(message: Message) -> None:
+def test_a_message_survives_encoding_and_decoding(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
@@ -56,14 +56,14 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from([kind.__struct_config__.tag for kind in KINDS]), st.dictionaries(st.text(), JSON))
-def test_any_other_content_of_a_known_type_never_raises(tag: str, content: dict[str, Any]) -> None:
+def test_arbitrary_fields_of_a_known_type_never_raise(tag: str, content: dict[str, Any]) -> None:
     data = json.dumps(content | {"type": tag}).encode()
     message = decode(data)
     assert message is None or message.__struct_config__.tag == tag
 
 
 @given(MESSAGES, st.data())
-def test_a_message_that_was_cut_off_is_dropped(message: Message, data: st.DataObject) -> None:
+def test_a_truncated_message_is_dropped(message: Message, data: st.DataObject) -> None:
     whole = encode(message)
     assert decode(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
 
@@ -90,7 +90,7 @@ def test_a_message_that_was_cut_off_is_dropped(message: Message, data: st.DataOb
         (b"\x80\x04\x95", "malformed"),
     ],
 )
-def test_what_does_not_fit_is_dropped_with_the_flaw_in_one_short_line(data, flaw, caplog) -> None:
+def test_an_invalid_message_is_dropped_and_one_short_warning_names_the_flaw(data, flaw, caplog) -> None:
     assert decode(data) is None
     [record] = caplog.records
     assert record.levelno == logging.WARNING
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_dropped_with_the_flaw_in_one_short_line(data, flaw
     assert "\n" not in record.getMessage()
 
 
-def test_a_message_that_is_too_large_is_neither_sent_nor_read(caplog) -> None:
+def test_a_message_over_the_size_limit_is_neither_encoded_nor_decoded(caplog) -> None:
     largest = MAX_BYTES - len(encode(ForceEnd(runs=(), reason="")))
     assert decode(encode(ForceEnd(runs=(), reason="x" * largest))) is not None
     with pytest.raises(ValueError, match="1,048,577 bytes"):

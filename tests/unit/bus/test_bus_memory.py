@@ -1,4 +1,4 @@
-"""What piles up in memory is bounded."""
+"""The in-memory bus: bounded queues, cancelled subscriptions, closing."""
 
 import logging
 import threading
@@ -18,41 +18,41 @@ def bus():
     bus.close()
 
 
-@pytest.mark.parametrize("way", ["topic", "broadcast"])
-def test_a_subscriber_that_does_not_keep_up_loses_the_oldest_and_one_line_says_so(bus, way, caplog) -> None:
-    is_stuck, may_go_on, is_last, got = threading.Event(), threading.Event(), threading.Event(), []
+@pytest.mark.parametrize("route", ["topic", "broadcast"])
+def test_a_slow_subscriber_loses_the_oldest_messages_and_one_warning_is_logged(bus, route, caplog) -> None:
+    is_stuck, may_go_on, is_last, received = threading.Event(), threading.Event(), threading.Event(), []
 
     def handle(message) -> None:
         is_stuck.set()
         may_go_on.wait(PATIENCE_SECONDS)
-        got.append(message.sender)
+        received.append(message.sender)
         if message.sender == 5:
             is_last.set()
 
-    def put(number: int) -> None:
+    def publish(number: int) -> None:
         message = Election(sender=number)
-        bus.publish("news", message) if way == "topic" else bus.broadcast(message)
+        bus.publish("news", message) if route == "topic" else bus.broadcast(message)
 
-    bus.subscribe("news", handle) if way == "topic" else bus.listen(handle)
-    put(0)
+    bus.subscribe("news", handle) if route == "topic" else bus.listen(handle)
+    publish(0)
     assert is_stuck.wait(PATIENCE_SECONDS)
     for number in range(1, 6):
-        put(number)
+        publish(number)
     may_go_on.set()
     assert is_last.wait(PATIENCE_SECONDS)
-    assert got == [0, 3, 4, 5]
+    assert received == [0, 3, 4, 5]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_a_full_queue_refuses_and_what_it_has_is_kept(bus) -> None:
+def test_a_full_queue_refuses_new_messages_and_keeps_the_queued_ones(bus) -> None:
     for number in range(3):
         bus.send("work", Election(sender=number))
     with pytest.raises(BusUnavailable, match="full"):
         bus.send("work", Election(sender=3))
-    is_last, got = threading.Event(), []
+    is_last, received = threading.Event(), []
 
     def handle(message) -> None:
-        got.append(message.sender)
+        received.append(message.sender)
         if message.sender == 4:
             is_last.set()
 
@@ -64,10 +64,10 @@ def test_a_full_queue_refuses_and_what_it_has_is_kept(bus) -> None:
         except BusUnavailable:
             continue
     assert is_last.wait(PATIENCE_SECONDS)
-    assert got == [0, 1, 2, 4]
+    assert received == [0, 1, 2, 4]
 
 
-def test_a_consumer_that_is_gone_leaves_no_trace(bus) -> None:
+def test_a_cancelled_subscription_leaves_no_thread(bus) -> None:
     threads = threading.active_count()
     subscriptions = [
         bus.consume("work", lambda _: None),
@@ -83,7 +83,7 @@ def test_a_consumer_that_is_gone_leaves_no_trace(bus) -> None:
     bus.broadcast(Election(sender=1))
 
 
-def test_a_handler_that_hangs_holds_up_a_close_only_for_a_while(bus, monkeypatch) -> None:
+def test_closing_waits_only_a_limited_time_for_a_handler_that_hangs(bus, monkeypatch) -> None:
     monkeypatch.setattr("kopitiam.bus.memory._CLOSE_SECONDS", 0.1)
     is_stuck, may_go_on, has_returned = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Which bus a URL stands for, and what is wrong with it."""
+"""Opening a bus by its URL, and the errors of invalid URLs."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from kopitiam.bus.rabbitmq.connection import parse_address
 from kopitiam.contracts.errors import ConfigError
 
 
-def test_memory_is_the_bus_of_this_process() -> None:
+def test_the_url_memory_opens_the_in_memory_bus() -> None:
     bus = open_bus("memory")
     assert isinstance(bus, MemoryBus)
     bus.close()
@@ -37,27 +37,27 @@ def test_memory_is_the_bus_of_this_process() -> None:
         "amqps://host?certfile=/no/such/file",
     ],
 )
-def test_any_other_url_is_a_mistake_in_the_settings(url: str) -> None:
+def test_an_invalid_url_raises_a_config_error_of_one_line(url: str) -> None:
     with pytest.raises(ConfigError, match=r"^bus\.url: ") as caught:
         open_bus(url)
     assert "\n" not in str(caught.value)
 
 
-def test_a_password_is_never_shown() -> None:
+def test_errors_and_addresses_omit_the_password() -> None:
     with pytest.raises(ConfigError) as caught:
         open_bus("amqp://anna:secret@host:nonsense")
     assert "secret" not in str(caught.value)
     assert str(parse_address("amqp://anna:secret@host/fleet")) == "amqp://anna@host:5672/fleet"
 
 
-def test_what_a_url_leaves_out_is_filled_in() -> None:
+def test_parts_missing_from_a_url_get_defaults() -> None:
     address = parse_address("amqp://host")
     assert (address.host, address.port, address.user, address.vhost) == ("host", 5672, "guest", "/")
     assert address.heartbeat_seconds == 10
     assert address.tls is None
 
 
-def test_all_that_a_url_says_is_heard() -> None:
+def test_all_parts_of_a_url_are_decoded() -> None:
     address = parse_address("amqp://a%40b:p%2Fw@[::1]:1234/x%2Fy?heartbeat=3")
     assert (address.host, address.port, address.user, address.password, address.vhost) == (
         "::1",
@@ -69,7 +69,7 @@ def test_all_that_a_url_says_is_heard() -> None:
     assert address.heartbeat_seconds == 3
 
 
-def test_tls_always_verifies(tmp_path) -> None:
+def test_tls_always_verifies_certificate_and_host_name(tmp_path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("node").private_key_and_cert_chain_pem.write_to_path(tmp_path / "node.pem")
@@ -80,7 +80,7 @@ def test_tls_always_verifies(tmp_path) -> None:
     assert address.tls.verify_mode.name == "CERT_REQUIRED"
 
 
-def test_pika_is_loaded_only_when_it_is_needed() -> None:
+def test_importing_the_bus_package_does_not_load_pika() -> None:
     code = "import sys, kopitiam.bus; print(sorted({'pika', 'msgspec'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert loaded == "['msgspec']\n"

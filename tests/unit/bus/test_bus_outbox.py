@@ -1,4 +1,4 @@
-"""Messages that wait for a bus that is away, while those who sent them go on."""
+"""The outbox: queues messages while the bus is unavailable, without blocking its callers."""
 
 import threading
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ SOON_SECONDS = 10
 
 
 class AwayBus:
-    """Takes nothing until it is back."""
+    """Blocks every send until it is available."""
 
     def __init__(self) -> None:
         self.is_back = threading.Event()
-        self.is_asked = threading.Event()
+        self.is_called = threading.Event()
         self.sent: list[tuple[str, frozenset[int]]] = []
         self.is_done = threading.Event()
 
     def send(self, key: str, value: frozenset[int]) -> None:
-        self.is_asked.set()
+        self.is_called.set()
         self.is_back.wait(SOON_SECONDS)
         self.sent.append((key, value))
         if key == "last":
@@ -36,10 +36,10 @@ def bus() -> Iterator[AwayBus]:
     away.is_back.set()
 
 
-def test_whoever_puts_is_not_held_up_and_entries_of_one_key_are_merged(bus: AwayBus):
+def test_put_does_not_block_and_entries_with_the_same_key_are_merged(bus: AwayBus):
     with closing(Outbox("test", bus.send, merge=lambda old, new: old | new)) as outbox:
         outbox.put("first", frozenset({0}))
-        assert bus.is_asked.wait(SOON_SECONDS)
+        assert bus.is_called.wait(SOON_SECONDS)
         for number in range(5):
             outbox.put("run", frozenset({number}))
         outbox.put("last", frozenset())
@@ -49,10 +49,10 @@ def test_whoever_puts_is_not_held_up_and_entries_of_one_key_are_merged(bus: Away
     assert bus.sent == [("first", {0}), ("run", {0, 1, 2, 3, 4}), ("last", frozenset())]
 
 
-def test_beyond_its_bound_the_oldest_is_dropped(bus: AwayBus):
+def test_a_full_outbox_drops_its_oldest_entry(bus: AwayBus):
     with closing(Outbox("test", bus.send, most=2)) as outbox:
         outbox.put("first", frozenset())
-        assert bus.is_asked.wait(SOON_SECONDS)
+        assert bus.is_called.wait(SOON_SECONDS)
         for key in ("dropped", "kept", "last"):
             outbox.put(key, frozenset())
         bus.is_back.set()
@@ -61,7 +61,7 @@ def test_beyond_its_bound_the_oldest_is_dropped(bus: AwayBus):
 
 
 @pytest.mark.parametrize("error", [BusUnavailable("away"), ValueError("odd")])
-def test_an_entry_that_fails_does_not_keep_the_next_one(error: Exception):
+def test_an_entry_that_fails_does_not_block_the_next_one(error: Exception):
     is_sent = threading.Event()
 
     def send(key: str, _: None) -> None:
@@ -75,7 +75,7 @@ def test_an_entry_that_fails_does_not_keep_the_next_one(error: Exception):
         assert is_sent.wait(SOON_SECONDS)
 
 
-def test_what_waits_is_sent_when_it_closes_and_nothing_is_taken_afterwards():
+def test_closing_sends_waiting_entries_and_later_ones_are_ignored():
     sent: list[str] = []
     outbox: Outbox[str, None] = Outbox("test", lambda key, _: sent.append(key))
     outbox.put("one", None)

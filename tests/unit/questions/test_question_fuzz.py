@@ -1,7 +1,6 @@
 """Any text is read as a definition, or refused quickly in one line of bounded length."""
 
 import json
-import os
 import string
 import time
 from typing import Any
@@ -19,8 +18,9 @@ from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.parsing import Scope, parse
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification.expressions import to_sql
+from sampling import IS_FULL
 
-EXAMPLES = 3_000 if os.environ.get("KOPI_TEST_FULL") else 120
+EXAMPLES = 3_000 if IS_FULL else 120
 MOST_SECONDS = 20.0  # of CPU: a hundredth is enough, and exponential growth needs minutes
 MOST_LINE = 600
 SCOPES = [

@@ -1,7 +1,6 @@
 """The profile `wild`: every cell is valid, the same seed gives the same bytes, seeds cover all choices."""
 
 import csv
-import os
 from collections import Counter
 from dataclasses import asdict, fields, replace
 from decimal import Decimal
@@ -30,8 +29,9 @@ from kopitiam.synthetic.wild_cells import (
     LONGEST_TEXT,
 )
 from kopitiam.verification.rows import load_tables
+from sampling import IS_FULL
 
-SEEDS = range(12 if os.environ.get("KOPI_TEST_FULL") else 3)
+SEEDS = range(12 if IS_FULL else 3)
 SMALL = 0.0005
 LARGEST_LONG = 2**63 - 1
 Rows = list[dict[str, str]]

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,10 +17,11 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification import expected_answers, verify
 from question_oracle import Tables, expected_rows
+from sampling import IS_FULL
 from unit.verification.conftest import Shop
 
 ASKED = Parameters(top=2)
-EXAMPLES = 500 if os.environ.get("KOPI_TEST_FULL") else 30
+EXAMPLES = 500 if IS_FULL else 30
 quickly = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink tables of texts takes minutes

@@ -31,7 +31,8 @@ STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
 def of_kind(kind: type) -> st.SearchStrategy[Any]:
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     return st.builds(
-        kind, **{name: STRATEGIES.get(kind, st.from_type(kind)) for name, kind in fields.items()}
+        kind,
+        **{name: STRATEGIES.get(field_type, st.from_type(field_type)) for name, field_type in fields.items()},
     )
 
 

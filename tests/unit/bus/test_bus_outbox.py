@@ -12,31 +12,31 @@ from kopitiam.contracts.errors import BusUnavailable
 SOON_SECONDS = 10
 
 
-class AwayBus:
+class BlockedBus:
     """Blocks every send until it is available."""
 
     def __init__(self) -> None:
-        self.is_back = threading.Event()
+        self.is_available = threading.Event()
         self.is_called = threading.Event()
         self.sent: list[tuple[str, frozenset[int]]] = []
         self.is_done = threading.Event()
 
     def send(self, key: str, value: frozenset[int]) -> None:
         self.is_called.set()
-        self.is_back.wait(SOON_SECONDS)
+        self.is_available.wait(SOON_SECONDS)
         self.sent.append((key, value))
         if key == "last":
             self.is_done.set()
 
 
 @pytest.fixture
-def bus() -> Iterator[AwayBus]:
-    away = AwayBus()
-    yield away
-    away.is_back.set()
+def bus() -> Iterator[BlockedBus]:
+    blocked = BlockedBus()
+    yield blocked
+    blocked.is_available.set()
 
 
-def test_put_does_not_block_and_entries_with_the_same_key_are_merged(bus: AwayBus):
+def test_put_does_not_block_and_entries_with_the_same_key_are_merged(bus: BlockedBus):
     with closing(Outbox("test", bus.send, merge=lambda old, new: old | new)) as outbox:
         outbox.put("first", frozenset({0}))
         assert bus.is_called.wait(SOON_SECONDS)
@@ -44,18 +44,18 @@ def test_put_does_not_block_and_entries_with_the_same_key_are_merged(bus: AwayBu
             outbox.put("run", frozenset({number}))
         outbox.put("last", frozenset())
         assert bus.sent == []
-        bus.is_back.set()
+        bus.is_available.set()
         assert bus.is_done.wait(SOON_SECONDS)
     assert bus.sent == [("first", {0}), ("run", {0, 1, 2, 3, 4}), ("last", frozenset())]
 
 
-def test_a_full_outbox_drops_its_oldest_entry(bus: AwayBus):
+def test_a_full_outbox_drops_its_oldest_entry(bus: BlockedBus):
     with closing(Outbox("test", bus.send, most=2)) as outbox:
         outbox.put("first", frozenset())
         assert bus.is_called.wait(SOON_SECONDS)
         for key in ("dropped", "kept", "last"):
             outbox.put(key, frozenset())
-        bus.is_back.set()
+        bus.is_available.set()
         assert bus.is_done.wait(SOON_SECONDS)
     assert [key for key, _ in bus.sent] == ["first", "kept", "last"]
 

@@ -54,5 +54,5 @@ def test_examples_of_patterns(pattern: str, topic: str, expected: bool) -> None:
     assert is_match(pattern, topic) is expected
 
 
-def test_a_pattern_with_many_wildcards_matches_without_backtracking() -> None:
+def test_a_pattern_with_many_wildcards_takes_no_exponential_time() -> None:
     assert not is_match(".".join(["#", "a"] * 50), ".".join(["a"] * 49 + ["b"]))

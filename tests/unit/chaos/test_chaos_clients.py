@@ -1,4 +1,4 @@
-"""Clients without a gateway, and a pool of them: what they say, and that they end."""
+"""Clients and client pools without a gateway: their outcomes, and that they end."""
 
 import tempfile
 import threading
@@ -9,34 +9,34 @@ from kopitiam.client.http import Transport
 from kopitiam_chaos.chaos import temporary_folder_for_all
 from kopitiam_chaos.clients import ClientPool, DataFolder, SubmittingClient
 
-NOBODY = "http://127.0.0.1:9"
+UNREACHABLE_URL = "http://127.0.0.1:9"
 
 
 def client(folder, number=1, patience=0.0, **changed):
-    transport = Transport(NOBODY, patience_seconds=patience)
+    transport = Transport(UNREACHABLE_URL, patience_seconds=patience)
     return SubmittingClient(number, DataFolder(folder, {}), transport, None, patience, **changed)
 
 
-def test_a_client_that_finds_no_gateway_says_so_and_ends(tmp_path):
-    heard = []
-    lonely = client(tmp_path, on_outcome=heard.append)
-    lonely.work(threading.Event())
-    assert lonely.has_ended
-    assert lonely.outcomes == heard
-    outcome = heard[0]
+def test_a_client_without_a_gateway_reports_the_failure_and_ends(tmp_path):
+    reported = []
+    submitter = client(tmp_path, on_outcome=reported.append)
+    submitter.work(threading.Event())
+    assert submitter.has_ended
+    assert submitter.outcomes == reported
+    outcome = reported[0]
     assert (outcome.run, outcome.is_exact) == (None, False)
-    assert outcome.complaint.startswith(f"{NOBODY} is not available")
+    assert outcome.complaint.startswith(f"{UNREACHABLE_URL} is not available")
     assert outcome.to_dict()["rows"] is None
 
 
-def test_a_generated_folder_knows_how_many_rows_it_has(tmp_path):
+def test_a_generated_folder_has_the_row_counts_of_its_tables(tmp_path):
     folder = DataFolder.generated(tmp_path / "data", 0.00005, seed=3)
     written = (tmp_path / "data" / "stores" / "stores.csv").read_text(encoding="utf-8").splitlines()
     assert folder.rows["stores"] == len(written) - 1
     assert {"transactions", "transaction_items", "users", "menu_items"} <= set(folder.rows)
 
 
-def test_a_crowd_that_has_to_leave_does_so_however_patient_its_clients_are(tmp_path):
+def test_abort_ends_all_clients_of_a_pool_within_seconds_whatever_their_patience(tmp_path):
     pool = ClientPool([client(tmp_path, number, patience=600) for number in (1, 2, 3)])
     pool.start()
     begun = time.monotonic()
@@ -47,7 +47,7 @@ def test_a_crowd_that_has_to_leave_does_so_however_patient_its_clients_are(tmp_p
     assert not any(outcome.is_exact for outcome in pool.outcomes)
 
 
-def test_what_clients_leave_behind_goes_with_the_folder_that_all_share():
+def test_temporary_files_of_clients_are_removed_with_their_shared_folder():
     before = tempfile.gettempdir()
     with temporary_folder_for_all() as folder:
         left = Path(tempfile.mkdtemp())

@@ -1,4 +1,4 @@
-"""`kopi chaos` as a person types it where it cannot begin."""
+"""`kopi chaos` on the command line: the errors that keep it from starting."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def kopi(tmp_path):
     return kopi
 
 
-def test_a_fleet_that_does_not_run_is_told_with_3_and_one_line(kopi, tmp_path):
+def test_a_fleet_that_is_not_running_gives_exit_code_3_and_one_line(kopi, tmp_path):
     code, shown, complaint = kopi("--json")
     assert (code, shown) == (3, "")
     assert complaint.startswith("kopi: the fleet is not up: gateway-1 is stopped, pipeline-1 is stopped")
@@ -27,7 +27,7 @@ def test_a_fleet_that_does_not_run_is_told_with_3_and_one_line(kopi, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_a_target_that_there_is_not_is_refused_with_2_and_one_line(kopi):
+def test_an_unknown_target_gives_exit_code_2_and_one_line(kopi):
     code, shown, complaint = kopi("--targets", "gateway,nobody")
     assert (code, shown) == (2, "")
     groups = "gateway, pipeline, monitor, rabbitmq, leader"
@@ -35,11 +35,11 @@ def test_a_target_that_there_is_not_is_refused_with_2_and_one_line(kopi):
     assert complaint.count("\n") == 1
 
 
-def test_a_fleet_without_monitors_is_refused_since_nobody_would_be_revived(kopi):
+def test_a_fleet_without_monitors_is_refused(kopi):
     complaint = "kopi: nodes.monitors: without one no node is revived\n"
     assert kopi(text=FLEET + "monitors = []\n") == (2, "", complaint)
 
 
 @pytest.mark.parametrize("flags", [("--kills", "0"), ("--clients", "0"), ("--seed", "-1")])
-def test_what_makes_no_sense_is_refused_with_2(kopi, flags):
+def test_values_out_of_range_give_exit_code_2(kopi, flags):
     assert kopi(*flags)[0] == 2

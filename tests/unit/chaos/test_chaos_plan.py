@@ -32,7 +32,7 @@ def group_of(strike):
     return next(group for group, names in GROUPS.items() if strike.target in names)
 
 
-def test_nodes_are_grouped_by_what_they_are_and_the_leader_is_one_more():
+def test_nodes_are_grouped_by_kind_and_the_leader_is_a_group_of_its_own():
     assert GROUPS == {
         "gateway": ("gateway-1", "gateway-2"),
         "pipeline": ("pipeline-1",),
@@ -45,7 +45,7 @@ def test_nodes_are_grouped_by_what_they_are_and_the_leader_is_one_more():
     }
 
 
-def test_a_monitor_that_is_the_only_one_is_left_alone():
+def test_the_only_monitor_is_not_a_target():
     assert groups_of({"gateway-1": "gateway", "monitor-1": "monitor"}) == {"gateway": ("gateway-1",)}
 
 
@@ -58,7 +58,9 @@ def test_the_same_seed_gives_the_same_plan(seed, kills, is_freezing):
 
 @given(seeds, counts)
 def test_with_freezes_the_same_nodes_are_struck_after_the_same_pauses(seed, kills):
-    plain, frozen = (plan(seed, kills, GROUPS, PACE, is_freezing=yes) for yes in (False, True))
+    plain, frozen = (
+        plan(seed, kills, GROUPS, PACE, is_freezing=is_freezing) for is_freezing in (False, True)
+    )
     assert [(each.target, each.pause_seconds) for each in plain] == [
         (each.target, each.pause_seconds) for each in frozen
     ]
@@ -71,14 +73,14 @@ def test_a_longer_plan_begins_like_the_shorter_one(seed, kills):
 
 
 @given(seeds, counts)
-def test_every_group_is_struck_as_often_as_any_other_give_or_take_one(seed, kills):
+def test_strike_counts_of_groups_differ_by_one_at_most(seed, kills):
     struck = Counter(group_of(strike) for strike in plan(seed, kills, GROUPS, PACE, is_freezing=True))
     assert len(struck) == min(kills, len(GROUPS))
     assert max(struck.values()) - min(struck[group] for group in GROUPS) <= 1
 
 
 @given(seeds, counts)
-def test_pauses_and_holds_keep_to_the_pace(seed, kills):
+def test_pauses_and_holds_stay_within_the_pace(seed, kills):
     for strike in plan(seed, kills, GROUPS, PACE, is_freezing=True):
         assert 1 <= strike.pause_seconds <= 5
         assert strike.hold_seconds == 0 if strike.deed == "kill" else 2 <= strike.hold_seconds <= 9
@@ -106,7 +108,7 @@ def test_targets_are_names_groups_or_kinds(words, groups):
 
 
 @pytest.mark.parametrize("word", ["", "gateway-3", "*"])
-def test_a_target_that_there_is_not_is_refused_with_those_there_are(word):
+def test_an_unknown_target_is_refused_with_the_list_of_targets(word):
     with pytest.raises(
         ConfigError, match=rf"--targets {word.replace('*', '.')}: want some of gateway, .*rabbitmq"
     ):
@@ -114,11 +116,11 @@ def test_a_target_that_there_is_not_is_refused_with_those_there_are(word):
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.booleans()), max_size=200))
-def test_whatever_is_tried_the_fleet_can_recover(attempts):
-    """Each is struck if that is allowed; now and then somebody comes back."""
+def test_the_limits_keep_the_fleet_able_to_recover(attempts):
+    """Strikes nodes as far as the limits allow; some of them recover in between."""
     bounds = StrikeLimits(KINDS, revive_limit=5)
-    for moment, (name, comes_back) in enumerate(attempts):
-        if comes_back and bounds.down:
+    for moment, (name, recovers) in enumerate(attempts):
+        if recovers and bounds.down:
             bounds.on_back(sorted(bounds.down)[0], moment)
         if bounds.allow(name, moment):
             bounds.on_struck(name, moment)
@@ -128,14 +130,14 @@ def test_whatever_is_tried_the_fleet_can_recover(attempts):
         assert down.total() <= MAX_DOWN
 
 
-def test_who_is_down_is_not_struck_again():
+def test_a_node_that_is_down_is_not_struck_again():
     bounds = StrikeLimits(KINDS, revive_limit=5)
     bounds.on_struck("gateway-1", 0)
     assert not bounds.allow("gateway-1", 1)
     assert bounds.allow("gateway-2", 1)
 
 
-def test_nobody_is_struck_so_often_that_the_monitors_give_it_up():
+def test_no_node_is_struck_so_often_that_the_monitors_give_it_up():
     bounds = StrikeLimits(KINDS, revive_limit=5)
     for moment in (0, 10):
         assert bounds.allow("gateway-1", moment)
@@ -146,4 +148,4 @@ def test_nobody_is_struck_so_often_that_the_monitors_give_it_up():
     assert bounds.allow("gateway-1", 15 + STABLE_SECONDS)
     bounds.on_struck("gateway-1", 15 + STABLE_SECONDS)
     bounds.on_back("gateway-1", 16 + STABLE_SECONDS)
-    assert bounds.allow("gateway-1", 17 + STABLE_SECONDS), "its count began anew"
+    assert bounds.allow("gateway-1", 17 + STABLE_SECONDS), "its strike count was reset"

@@ -1,4 +1,4 @@
-"""The figures at the end, and what they complain of."""
+"""The chaos report: its figures, its complaints, and how it is printed."""
 
 import json
 import re
@@ -54,14 +54,14 @@ def account(**changed):
         ({"used": 8, "processed": 10}, 1, 1),
     ],
 )
-def test_rows_are_lost_or_double_by_the_answers_or_by_the_registry(changed, lost, doubled):
-    found = account(**changed)
-    assert (found.lost, found.doubled) == (lost, doubled)
-    assert replace(RUN, rows=found).is_exact == (not lost and not doubled)
+def test_lost_and_doubled_rows_are_counted_by_answers_and_by_registry(changed, lost, doubled):
+    rows = account(**changed)
+    assert (rows.lost, rows.doubled) == (lost, doubled)
+    assert replace(RUN, rows=rows).is_exact == (not lost and not doubled)
 
 
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 10**9)))
-def test_rows_that_were_processed_are_those_of_all_shards(rows):
+def test_processed_rows_are_summed_over_shards(rows):
     by_shard = {shard: Volume(1, count) for shard, count in rows.items()}
     assert processed_rows({"users": by_shard}) == {"users": sum(rows.values())}
 
@@ -76,21 +76,21 @@ def test_rows_that_were_processed_are_those_of_all_shards(rows):
         ([float(number) for number in range(1, 201)], Spread(200, 100.0, 198.0)),
     ],
 )
-def test_half_took_no_more_than_p50_and_all_but_one_in_a_hundred_no_more_than_p99(seconds, spread):
+def test_p50_and_p99_of_the_known_seconds(seconds, spread):
     assert Spread.of(seconds) == spread
 
 
-def test_nothing_is_complained_of_when_everything_was_exact_and_everybody_came_back():
+def test_exact_runs_and_recovered_nodes_give_no_complaint():
     assert FINE.complaints == []
-    told = FINE.to_dict()
-    assert told["is_exact"] is True
-    assert told["runs"] == {"made": 1, "verified": 1}
-    assert told["rows"] == {"there": 10, "lost": 0, "doubled": 0}
-    assert told["leaders_by_epoch"] == {"1": ["monitor-3"], "2": ["monitor-2"]}
-    assert told["actions_by_epoch"] == {"1": {"monitor-3": 2}, "2": {"monitor-2": 1}}
-    assert told["notice_seconds"] == {"count": 1, "p50": 6.0, "p99": 6.0}
-    assert told["timeline"][0]["name"] == "gateway-1"
-    assert json.loads(json.dumps(told)) == told
+    report = FINE.to_dict()
+    assert report["is_exact"] is True
+    assert report["runs"] == {"made": 1, "verified": 1}
+    assert report["rows"] == {"there": 10, "lost": 0, "doubled": 0}
+    assert report["leaders_by_epoch"] == {"1": ["monitor-3"], "2": ["monitor-2"]}
+    assert report["actions_by_epoch"] == {"1": {"monitor-3": 2}, "2": {"monitor-2": 1}}
+    assert report["notice_seconds"] == {"count": 1, "p50": 6.0, "p99": 6.0}
+    assert report["timeline"][0]["name"] == "gateway-1"
+    assert json.loads(json.dumps(report)) == report
 
 
 @pytest.mark.parametrize(
@@ -111,27 +111,27 @@ def test_nothing_is_complained_of_when_everything_was_exact_and_everybody_came_b
         ({"clients_ended": 0}, "1 of 1 clients did not end"),
     ],
 )
-def test_whatever_is_not_as_it_has_to_be_is_complained_of(changed, complaint):
+def test_each_deviation_gives_one_complaint(changed, complaint):
     summary = replace(FINE, **changed)
     assert len(summary.complaints) == 1
     assert re.search(complaint, summary.complaints[0])
     assert summary.to_dict()["is_exact"] is False
 
 
-def test_one_that_woke_in_time_was_never_noticed_and_is_back():
-    woke = StrikeRecord(1, "monitor-1", "freeze", 2.0, hold_seconds=3.0, revived_seconds=5.0)
-    assert replace(FINE, records=(woke,)).complaints == []
-    assert replace(FINE, records=(woke,)).notice == Spread(0, None, None)
+def test_a_node_that_resumed_before_its_timeout_counts_as_recovered_and_not_as_noticed():
+    resumed = StrikeRecord(1, "monitor-1", "freeze", 2.0, hold_seconds=3.0, revived_seconds=5.0)
+    assert replace(FINE, records=(resumed,)).complaints == []
+    assert replace(FINE, records=(resumed,)).notice == Spread(0, None, None)
 
 
-def test_what_is_shown_to_people_has_the_timeline_and_the_account(capsys):
+def test_the_printed_report_has_the_timeline_and_the_totals(capsys):
     led = replace(BACK, number=2, name="monitor-3", deed="freeze", hold_seconds=4.0, was_leader=True)
     show(replace(FINE, planned=2, records=(BACK, replace(led, is_replaced=False, noticed_seconds=None))))
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert shown == [
         "after s victim done noticed s back s by",
         "2.0 gateway-1 killed 6.0 8.0 a new process",
-        "2.0 monitor-3, who led frozen for 4.0 s – 8.0 itself",
+        "2.0 monitor-3 (leader) frozen for 4.0 s – 8.0 itself",
         "",
         "strikes while a run was under way: 2 of 2",
         "runs verified: 1 of 1; rows: 10, lost 0, double 0",
@@ -141,6 +141,6 @@ def test_what_is_shown_to_people_has_the_timeline_and_the_account(capsys):
     ]
 
 
-def test_complaints_are_shown_below_the_account(capsys):
+def test_complaints_are_printed_below_the_totals(capsys):
     show(replace(FINE, is_whole=False))
     assert capsys.readouterr().out.splitlines()[-1] == "the fleet is not whole"

@@ -1,1 +1,1 @@
-"""What a person types: one module for each command."""
+"""The command line: one module for each group of commands."""

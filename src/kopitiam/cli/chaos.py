@@ -141,9 +141,9 @@ def show(report: "ChaosReport") -> None:
         table.add_column(title, justify="right")
     table.add_column("by")
     for record in report.records:
-        name = f"{record.name}, who led" if record.was_leader else record.name
+        name = f"{record.name} (leader)" if record.was_leader else record.name
         times = (_seconds(record.noticed_seconds), _seconds(record.revived_seconds))
-        way = "a new process" if record.is_replaced else "itself" if record.revived_seconds else "nobody"
+        way = "a new process" if record.is_replaced else "itself" if record.revived_seconds else "–"
         table.add_row(f"{record.at_seconds:.1f}", name, _strike_text(record), *times, way)
     console.print(table)
     for line in (*_account(report), *report.complaints):

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean: the gateway to call, the questions to ask."""
+"""Options that several commands share, and how they select the gateway to call and the questions to ask."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -139,9 +139,9 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return only the parameters that settings or flags give: the gateway has its own defaults."""
     flags = {"years": years, "hours": hours, "min_amount": min_amount, "top": top}
-    given = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
+    names = base.model_fields_set | {name for name, flag in flags.items() if flag is not None}
     arguments = run_arguments(question_set)
-    return {name: value for name, value in arguments.items() if name not in flags or name in given}
+    return {name: value for name, value in arguments.items() if name not in flags or name in names}
 
 
 def _resume_hint(folder: InputFolder, run: RunHandle, server: str, out: Path | None, strict: bool) -> str:

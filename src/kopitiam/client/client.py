@@ -163,7 +163,7 @@ class Client:
         """
         own = own_questions(questions)
         QuestionSet.select(Parameters(), own, ask)  # raises before anything is sent
-        asked = AskedQuestions(
+        selection = AskedQuestions(
             years=(years, years) if isinstance(years, int) else years,
             hours=hours,
             min_amount=None if min_amount is None else str(min_amount),
@@ -171,10 +171,12 @@ class Client:
             ask=None if ask is None else list(ask),
             definitions=[json.loads(question.definition) for question in own],
         )
-        given = asked.model_dump(exclude_none=True, exclude={"ask", "definitions"})
-        Parameters.from_dict(Parameters().to_dict() | given)  # raises before anything is sent
+        parameters = selection.model_dump(exclude_none=True, exclude={"ask", "definitions"})
+        Parameters.from_dict(Parameters().to_dict() | parameters)  # raises before anything is sent
         # Without a key, the retry of an opening whose response was lost would open a second run.
-        request = OpenRun(label=label, questions=asked, idempotency_key=idempotency_key or uuid.uuid4().hex)
+        request = OpenRun(
+            label=label, questions=selection, idempotency_key=idempotency_key or uuid.uuid4().hex
+        )
         return self.run(self._calls.open_run(request).run)
 
     def submit(

@@ -43,16 +43,16 @@ def download_provisional(calls: Calls, run: str, out: Path, forms: tuple[str, ..
         try:
             return _download(calls, run, out, forms, query)
         except RunNotFound:
-            calls.status(run)  # raises if the run itself is gone
-    raise Unavailable(f"run {run}: its answers so far change faster than they can be fetched; try again")
+            calls.status(run)  # raises if the run itself was removed
+    raise Unavailable(f"run {run}: its provisional answers change faster than the download; try again")
 
 
 def _download(calls: Calls, run: str, out: Path, forms: tuple[str, ...], query: str) -> None:
     require_writable(out)
     for file_name in (SUMMARY_FILE, REJECTED_FILE, REPORT_FILE):
         (out / file_name).unlink(missing_ok=True)
-    asked = QuestionSet.from_dict(calls.status(run).questions)
-    for question in asked.questions:
+    question_set = QuestionSet.from_dict(calls.status(run).questions)
+    for question in question_set.questions:
         for form in forms:
             if form in _FORMS_OF_ANSWERS:
                 file = f"{question.name}.{form}"

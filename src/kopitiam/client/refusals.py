@@ -26,15 +26,15 @@ _BY_STATUS: dict[int, type[KopitiamError]] = {
     415: InputError,
     422: InputError,
 }
-_WRONG_ADDRESS = frozenset({"host", "origin"})  # the gateway or its proxy does not answer to this name
+_WRONG_ADDRESS = frozenset({"host", "origin"})  # the gateway or its proxy does not accept this host name
 
 
 class ConflictError(RunError):
-    """The gateway already has different content in this place."""
+    """The gateway already stores other content under this number."""
 
 
 class IncompleteError(RunError):
-    """The gateway misses chunks that END announced; `missing` are the ranges of their numbers."""
+    """The gateway lacks chunks that END announced; `missing` are the ranges of their numbers."""
 
     def __init__(self, message: str, missing: tuple[Span, ...]) -> None:
         super().__init__(message)

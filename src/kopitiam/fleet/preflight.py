@@ -19,7 +19,7 @@ _LEAST_EXECUTOR_MEGABYTES = 512  # Spark itself refuses less than 450
 def check_settings(settings: Settings) -> None:
     services = [service.name for service in services_of(settings)]
     if settings.bus.url == "memory" and "rabbitmq" not in services:
-        raise ConfigError("bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services")
+        raise ConfigError("bus.url: a fleet needs amqp://…, or rabbitmq among nodes.services")
     _check_shards(settings)
     _check_spark_services(services)
     if SPARK_MASTER in services:
@@ -31,18 +31,18 @@ def check_settings(settings: Settings) -> None:
 def _check_shards(settings: Settings) -> None:
     """Additional shards are allowed: earlier runs keep the number of shards that they started with."""
     every = range(settings.pipeline.shards)
-    given = sorted(shard for shards in settings.nodes.pipelines.values() for shard in shards)
-    if given and (len(given) > len(set(given)) or not set(every) <= set(given)):
+    assigned = sorted(shard for shards in settings.nodes.pipelines.values() for shard in shards)
+    if assigned and (len(assigned) > len(set(assigned)) or not set(every) <= set(assigned)):
         raise ConfigError(
             f"nodes.pipelines: want each of the {len(every)} shards (pipeline.shards) once, "
-            f"got {', '.join(map(str, given))}"
+            f"got {', '.join(map(str, assigned))}"
         )
 
 
 def check_shards_of_open_runs(settings: Settings, registry: Registry) -> None:
-    given = {shard for shards in settings.nodes.pipelines.values() for shard in shards}
+    assigned = {shard for shards in settings.nodes.pipelines.values() for shard in shards}
     used = registry.max_shards()
-    if given and (missing := [shard for shard in range(used) if shard not in given]):
+    if assigned and (missing := [shard for shard in range(used) if shard not in assigned]):
         raise ConfigError(
             f"nodes.pipelines: runs that are under way have {used} shards; "
             f"keep a pipeline for {', '.join(map(str, missing))} until they end"
@@ -73,9 +73,9 @@ def check_free_cores(
 def _check_spark_services(services: Sequence[str]) -> None:
     workers = [name for name in services if WORKER.fullmatch(name)]
     if workers and SPARK_MASTER not in services:
-        raise ConfigError(f"nodes.services: {workers[0]} wants spark-master beside it")
+        raise ConfigError(f"nodes.services: {workers[0]} needs spark-master")
     if SPARK_MASTER in services and not workers:
-        raise ConfigError("nodes.services: spark-master wants spark-worker-1 beside it")
+        raise ConfigError("nodes.services: spark-master needs spark-worker-1")
 
 
 def _check_spark_resources(settings: Settings) -> None:
@@ -83,11 +83,11 @@ def _check_spark_resources(settings: Settings) -> None:
     limits = settings.spark
     pipelines, cores = pipelines_and_cores(settings)
     if cores < pipelines:
-        raise ConfigError(f"spark.worker_cores: {pipelines} pipelines want a core each, there are {cores}")
+        raise ConfigError(f"spark.worker_cores: {pipelines} pipelines need a core each, there are {cores}")
     if limits.worker_megabytes < pipelines * _LEAST_EXECUTOR_MEGABYTES:
         least = f"{pipelines * _LEAST_EXECUTOR_MEGABYTES}m"
         raise ConfigError(
-            f"spark.worker_memory: {pipelines} pipelines want at least {least}, got {limits.worker_memory}"
+            f"spark.worker_memory: {pipelines} pipelines need at least {least}, got {limits.worker_memory}"
         )
 
 

@@ -38,7 +38,7 @@ class Heartbeats:
             self._received_at[message.node] = self._now()
 
     def seconds_ago(self, node: str) -> float | None:
-        """Return the age of the node's last heartbeat; None if none arrived. Nodes of this process send none."""
+        """Return the age of the last heartbeat; None if none arrived. Nodes of this process send none."""
         received_at = self._received_at.get(node)
         return None if received_at is None else round(self._now() - received_at, 1)
 

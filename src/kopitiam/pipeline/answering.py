@@ -40,7 +40,7 @@ from kopitiam.storage.port import Key, StoragePort
 Stage = Callable[[DataFrame], DataFrame]
 SCHEDULER_POOL = "answers"
 _THREADS = 4
-_MANY_ROWS = 100_000  # of partials: above, one task for each core merges them, without a shuffle
+_MANY_ROWS = 100_000  # above this, one task for each core merges partials, without a shuffle
 _MOST_IDS_IN_FILTER = 1_000
 
 
@@ -69,7 +69,7 @@ class Material:
         return frozenset(table for table, size in self.sizes.items() if size.is_small)
 
     def can_collect(self, question: Question, rows: int) -> bool:
-        """Whether an answer of so many rows fits into memory, with texts of the greatest possible length."""
+        """Whether an answer with this many rows, and the longest allowed texts, fits into memory."""
         return can_be_collected(question, rows, self.sizes, len(self.question_set.questions))
 
 
@@ -135,7 +135,7 @@ class _AnswerJobs:
         groups = frame.transform(merged_groups(plan, tables, slices)).transform(ranked_groups(plan))
         unknown = self._unknown_keys(plan, frame, tables)
         if question.rank is not None and not material.can_collect(question, rows):
-            groups, rows = self._written(plan, groups)  # the rank may leave only a few
+            groups, rows = self._written(plan, groups)  # a rank may keep only a few groups
         if not material.can_collect(question, rows):
             return self._sorted(plan, groups.transform(finished(plan, tables)), unknown)
         if self._looks_up_large_tables(question):

@@ -2,7 +2,7 @@
 
 An attempt is withdrawn if its runs did not cause its end: at a stop, a stale epoch, or while the registry or
 the storage is unavailable. Runs with a failed attempt are retried one at a time, with nothing else running on
-this engine: if it dies again, the cause is known.
+this engine: if the engine dies again, that run is the cause.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 class Gate:
-    """A readers-writer lock: many pass at once, or one alone. While one waits to pass alone, no other
-    begins."""
+    """A readers-writer lock: many steps run at once, or one alone. While a step waits to run alone, no other
+    step begins."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping
@@ -112,7 +112,7 @@ class Attempts:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """The commit in the block forgets the attempts at its batch. If it fails, they are withdrawn."""
+        """The commit in the block deletes the attempts at its batch. If it fails, they are withdrawn."""
         ended, self.uncommitted[:] = list(self.uncommitted), []
         try:
             yield
@@ -122,24 +122,24 @@ class Attempts:
         self.done(*ended)
 
     def done(self, *attempts: str) -> None:
-        """Forgets attempts that succeeded: the registry has forgotten them."""
+        """Removes attempts that succeeded; the registry has deleted them already."""
         with self._lock:
             self._running.difference_update(attempts)
 
     def withdraw(self, *attempts: str) -> None:
         for attempt in attempts:
             if self._remove(attempt):
-                self._write(lambda of=attempt: self.registry.withdraw_attempt(of))  # type: ignore[misc]
+                self._write(lambda id_=attempt: self.registry.withdraw_attempt(id_))  # type: ignore[misc]
 
     def withdraw_all(self) -> None:
-        """For a pipeline that stops in order."""
+        """Withdraw all attempts when the pipeline stops on purpose."""
         self.withdraw(*self._all())
 
     def fail_all(self, reason: str) -> None:
-        """For an engine that died with all its running attempts."""
+        """Fail all running attempts: their engine died."""
         for attempt in self._all():
             if self._remove(attempt):
-                self._write(lambda of=attempt: self.registry.fail_attempt(of, reason))  # type: ignore[misc]
+                self._write(lambda id_=attempt: self.registry.fail_attempt(id_, reason))  # type: ignore[misc]
 
     def _all(self) -> list[str]:
         with self._lock:
@@ -169,7 +169,7 @@ class Attempts:
         return self._write(lambda: self.registry.fail_attempt(attempt, reason))
 
     def _write(self, change: Callable[[], None]) -> None:
-        """Best effort: an attempt that cannot be withdrawn counts, and two more may follow."""
+        """Best effort: an attempt that cannot be withdrawn keeps counting, and two more are allowed."""
         try:
             change()
         except Unavailable as error:

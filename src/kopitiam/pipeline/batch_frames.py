@@ -51,8 +51,8 @@ _Chunk = tuple[Share, LogEntry]
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that one task reads. If they are of several runs or shards, `run` or `shard` is None, and a column
-    of the rows has it."""
+    """Rows that one task reads. For rows of several runs or shards, `run` or `shard` is None, and a column of
+    the rows has the value."""
 
     rows: DataFrame
     run: str | None
@@ -69,7 +69,7 @@ class _Part:
 
 
 def frames(spark: SparkSession, storage: StoragePort, shares: Sequence[Share]) -> list[tuple[str, DataFrame]]:
-    """Frames and their kinds, in common for runs with the same questions; the slowest frames come first."""
+    """Frames with their kinds. Runs with the same questions share frames; the slowest frames come first."""
     ordered: list[tuple[int, str, DataFrame]] = []
     for group in _by_questions(shares):
         question_set = group[0].question_set
@@ -127,7 +127,7 @@ def _order(plan: PartialPlan) -> int:
 
 
 def _parts(spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk], table: str) -> list[_Part]:
-    """No part without chunks: even an empty task takes time."""
+    """Cuts chunks into parts, none of them empty: even an empty task takes time."""
     by_shard: dict[int, list[_Chunk]] = defaultdict(list)
     for share, chunk in chunks:
         by_shard[chunk.shard].append((share, chunk))

@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchWork:
-    """What a pipeline's batches, merges and final steps share, and the work of a batch up to its commit."""
+    """The context that batches, merges and final steps share, and the work of a batch up to its commit."""
 
     pipeline: str
     spark: SparkSession
@@ -145,7 +145,7 @@ class BatchWork:
         """Registered chunks by table and number: of several stored bodies, the registered one counts."""
         try:
             return {(table, c.number): c for table in tables for c in self.registry.chunks(run, table)}
-        except RunNotFound:  # it was forgotten meanwhile
+        except RunNotFound:  # it was deleted meanwhile
             return {}
 
     def _unfinished_runs(self, runs: Iterable[str]) -> list[Run]:

@@ -74,8 +74,8 @@ class Compaction:
         """Returns `rows`, the rows of the merged files, if Spark wrote as many. Raises PartialsDiffer if not,
         or if its metrics are lost: then the partials stay as they are.
 
-        A merge keeps all listed rows. Of groups it makes no more than went in, and no fewer than the largest
-        partial has.
+        A merge keeps all listed rows. It makes at most as many groups as it reads, and at least as many as
+        the largest partial has.
         """
         written = written_rows(self.work.spark, batch)
         least, most = max(old.rows for old in group), sum(old.rows for old in group)

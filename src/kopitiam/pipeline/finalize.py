@@ -74,7 +74,7 @@ class Finalizer:
             with self._trying("final", run):
                 return self._publish(registry.get_run(run))
         except _RUN_IS_OVER:
-            _log.info("run %s is over, its answers are not published", run, extra={"run": run})
+            _log.info("run %s is over; its answers are not published", run, extra={"run": run})
         except StaleEpoch as error:
             _log.warning("run %s is finished by another pipeline: %s", run, error, extra={"run": run})
         except Unavailable:
@@ -125,7 +125,7 @@ class Finalizer:
         coverage = Coverage.of(account.processed, account.figures.tables)
         latest = registry.provisional(run)
         if latest is not None and latest.figures == json.loads(json.dumps(asdict(coverage))):
-            return None  # nothing has been processed since
+            return None  # nothing was processed since the last provisional answers
         try:
             with self._writing(folder):
                 self._write(account, folder, Stopwatch(), coverage)
@@ -167,8 +167,8 @@ class Finalizer:
         return sum(written.summary.answers.values())
 
     def _is_published(self, run: str, attempt: str) -> bool:
-        """Whether a commit whose connection broke took effect. The claim is released first, so that it no
-        longer can.
+        """Whether a commit whose connection broke took effect. The claim is released first, so that it cannot
+        take effect later.
 
         Raises Unavailable if the registry does not answer: then the next attempt or a gateway removes the
         files.
@@ -213,14 +213,14 @@ class Finalizer:
         return Written(summary, digests, flows)
 
     def _fingerprint(self, run: str, question_set: QuestionSet) -> str:
-        """Computed before the answers are published, since the chunks are forgotten then."""
+        """Computed before the answers are published, since publishing deletes the chunks."""
         return fingerprint(
             chunk for table in question_set.tables for chunk in self.work.registry.chunks(run, table)
         )
 
     @contextlib.contextmanager
     def _material(self, account: RunAccount, question_set: QuestionSet) -> Iterator[tuple[Material, Path]]:
-        """The input of the answers, and a scratch folder. Both the folder and sorted files go with the
+        """The input of the answers, and a scratch folder. The folder and sorted files are removed after the
         block."""
         run = account.figures.run.run
         _require_own_kinds(account.partials, question_set)
@@ -246,7 +246,7 @@ class Finalizer:
                 storage.workspace(scratch).remove(material.sorting)
 
     def _sound(self, run: str, chunk: ChunkRecord) -> Key:
-        """Checks the chunk again, since its batch may be long ago. Raises RunFailed if it is damaged."""
+        """Checks the chunk again: its batch may be long ago. Raises RunFailed if the file is damaged."""
         key = chunk_key(self.work.storage, run, chunk, chunk.digest, chunk.is_beside)
         inspection = inspect(self.work.storage, key, chunk.rows, chunk.landed)
         if inspection.flaw is not None:
@@ -264,7 +264,7 @@ class Finalizer:
         self.work.fail(run, reason)
 
     def clean_up(self, run: str, published: Key) -> None:
-        """Removes everything of the run but its answers, also what crashed attempts left behind."""
+        """Removes all files of the run except its answers, including those of crashed attempts."""
         remove_material(self.work.storage, run, published)
         crash_point("cleanup.files")
         self.work.registry.forget_chunks(run)

@@ -1,8 +1,8 @@
 """Partials as files: writing, reading and counting them.
 
 One Spark job writes all partials of a batch, into a folder for each run and kind, which is the name of a
-plan. Partials merge by adding: those of a whole run may be merged in any order and grouping. Beside them are
-the counts of rows that no partial has.
+plan. Partials merge by adding: those of a whole run may be merged in any order and grouping. The same
+job writes counts of rows that no partial counts.
 
 Rows are counted from the footers of the files when partials are committed, merged and read. Files that
 vanish, are truncated or exist twice are thus noticed before anything is computed from them.
@@ -27,7 +27,7 @@ from kopitiam.questions.plans import PartialPlan
 from kopitiam.storage.port import Key, StoragePort
 
 _FOOTERS_AT_ONCE = 8
-_COUNTS = "counts-"  # no question has a name like that
+_COUNTS = "counts-"  # no question can have a name with this prefix
 _FOLDERS = tuple(t.StructField(name, t.StringType()) for name in ("pipeline", "batch", "run", "kind"))
 
 

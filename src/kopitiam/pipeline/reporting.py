@@ -1,4 +1,4 @@
-"""What a pipeline reports: the progress of each shard and stage to the barrier, in absolute figures, and the
+"""Reports of a pipeline: the progress of each shard and stage to the barrier, in absolute figures, and the
 seconds of its steps to the log.
 """
 
@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What to report about a run: the progress of the stages that these tables feed, in these shards, or the
-    rows of its answers once they are published."""
+    """A report about a run: progress of the stages that these tables feed, in these shards, or the rows of its
+    answers once they are published."""
 
     tables: frozenset[str] = frozenset()
     shards: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class Reports:
         self._outbox.close()
 
     def _send(self, run: str, due: Report) -> None:
-        if due.answer_rows is not None:  # then progress does not matter any more
+        if due.answer_rows is not None:  # the run is done: its progress need not be reported
             report_answers(self._bus, run, due.answer_rows)
             crash_point("results.told")
         else:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
 NAME = "chunk_log"
-BESIDE_CHUNKS = 16  # of the slow lane at least, beside chunks of the express lane
-# Every row has the span of its lane, which also has a row of its own: a batch of forgotten runs has no
-# others.
+BESIDE_CHUNKS = 16  # a batch has at least as many of the slow lane, beside those of the express lane
+# Every row has the span of its lane. Each lane also has a row without a chunk, so that a batch has rows even
+# if its runs were deleted.
 SCHEMA = "lane INT, after LONG, upto LONG, sequence LONG, run STRING, table STRING, number LONG, rows LONG, bytes LONG"  # noqa: E501
 
 Offset = dict[str, int]
@@ -115,7 +115,8 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """A new query continues from the positions in the registry."""
-        return {str(lane): at for lane, at in self._registry.positions(self._bounds.lanes).items()}
+        positions = self._registry.positions(self._bounds.lanes)
+        return {str(lane): position for lane, position in positions.items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = {str(lane): self._registry.last_sequence(lane) for lane in self._bounds.lanes}
@@ -124,7 +125,7 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = self._registry.positions(self._bounds.lanes)
         if start.keys() != {str(lane) for lane in positions}:
             raise ForeignCheckpoint(f"the checkpoint is at {start}, which has other lanes")
-        if any(start[str(lane)] > at for lane, at in positions.items()):
+        if any(start[str(lane)] > position for lane, position in positions.items()):
             raise ForeignCheckpoint(f"the checkpoint is at {start}, which the registry has not reached")
         end: Offset = {}
         for shard in self._bounds.shards:
@@ -143,9 +144,9 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield lane, after, upto, chunk.sequence, *fields
 
     def _heads(self, start: Offset, shard: int) -> Offset:
-        """Each lane gets half of the room, and what the other lane does not use. An odd place goes to them in
-        turn. If the express lane has a run of its own, the slow lane gets less: that run does not wait for a
-        large batch."""
+        """Each lane gets half of the room, and the room that the other lane does not use. The lanes get an odd
+        place in turn. If the express lane has a run of its own, the slow lane gets less: that run does not wait
+        for a large batch."""
         express, slow = str(shard), str(slow_lane(shard))
         room = self._bounds.of_one_shard
         head = self._head(start, express, room.half(rounding=(start[express] + start[slow]) % 2))

@@ -1,8 +1,8 @@
-"""How many rows entered and left each stage, from what Spark wrote.
+"""Counts the rows that entered and left each stage, from the files that Spark wrote.
 
 A partial counts the rows that it was computed from. Rows that meet conditions of no partial are counted by
-another frame of the same Spark job, for chunks whose bounds do not tell the number. Both counts are read from
-the files right after they were written.
+another frame of the same Spark job, unless the bounds of the chunk determine the number. Both counts are read
+from the files right after they were written.
 """
 
 from collections import defaultdict

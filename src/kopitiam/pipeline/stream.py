@@ -1,7 +1,7 @@
 """The stream: micro-batches from the chunk log, each committed to the registry exactly once.
 
 One transaction under (query id, batch id) commits the partials, the counters and the new position of every
-lane: a batch that Spark replays is recognized by that key. Only the registry counts. A checkpoint that
+lane: a batch that Spark replays is recognized by that key. The registry decides. A checkpoint that
 contradicts it is deleted, and a new query continues from the positions in the registry.
 """
 
@@ -45,8 +45,8 @@ _POLL_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.5, 10.0
 _MOST_PAUSE_AFTER_FAILURE_SECONDS = 2.0  # `kopi analyze` ends within a minute if all attempts fail
 _MOST_FRUITLESS = 5  # failures in a row; by then a run has had its three attempts
-_SOUND_SECONDS = 60.0  # a query that ran so long before it failed did start
-_WAITING = "Waiting for"  # the status of an idle query begins so
+_SOUND_SECONDS = 60.0  # a query that ran this long before it failed had started properly
+_WAITING = "Waiting for"  # the status of an idle query begins with this
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +86,7 @@ class Stream:
                 pause, fruitless = _FIRST_PAUSE_SECONDS, 0
             if not isinstance(trouble, Unavailable):
                 fruitless += 1
-                # The checkpoint may be the cause, and nothing depends on it.
+                # The checkpoint may be the cause, and can be deleted without loss.
                 shutil.rmtree(self.checkpoint, ignore_errors=True)
             if fruitless >= _MOST_FRUITLESS:
                 _log.error("stream: %s; it failed %d times in a row", trouble, fruitless)
@@ -94,7 +94,7 @@ class Stream:
                     f"the stream failed {fruitless} times in a row; the last time: {public_reason(trouble)}"
                 )
             if isinstance(trouble, ForeignCheckpoint):
-                _log.warning("stream: %s; starting anew from the registry", trouble)
+                _log.warning("stream: %s; starting again from the positions in the registry", trouble)
                 continue
             _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
             self.work.health.trouble = f"the pipeline waits to try again: {public_reason(trouble)}"
@@ -104,7 +104,7 @@ class Stream:
             self.work.stopping.wait(pause)
 
     def run_available(self) -> None:
-        """Processes what is in the log now, and raises the first failure."""
+        """Processes the current content of the log, and raises the first failure."""
         self._run_query(available_now=True)
         trouble, self._trouble = self._trouble, None
         if trouble is not None:

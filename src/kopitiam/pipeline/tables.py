@@ -21,7 +21,7 @@ BROADCAST_ROWS = 200_000
 BROADCAST_BYTES = 16 << 20  # of one table; Spark holds several copies for each running question
 COLLECTED_BYTES = 256 << 20  # of all answers of a run
 _LEAST_SHARES = 4  # no question gets more than a fourth of the collected bytes
-_NUMBER_BYTES = 16  # of any value but text
+_NUMBER_BYTES = 16  # of any value except text
 _SHORT_TEXT_BYTES = 24  # of an id as text, or a period such as `2024-H1`
 _BATCH_ROWS = 1_024
 _TYPES: dict[Kind, t.DataType] = {
@@ -92,7 +92,7 @@ def table_size(storage: StoragePort, table: Table, files: Sequence[Key], rows: i
 
 
 def can_be_collected(question: Question, rows: int, sizes: Mapping[str, TableSize], questions: int) -> bool:
-    """Whether an answer of so many rows fits into its share of the memory for the answers of a run."""
+    """Whether an answer with this many rows fits into its share of the memory for the answers of a run."""
     row_bytes = sum(_most_bytes(question, column, sizes) for column in question.answer_columns)
     return rows * row_bytes <= COLLECTED_BYTES // max(questions, _LEAST_SHARES)
 

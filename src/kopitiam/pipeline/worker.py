@@ -70,7 +70,7 @@ class PipelineNode:
     bounds: LogBounds
     fence: Fence
     health: Health = field(default_factory=Health)
-    answer_seconds: float = 20.0  # a JVM that does not answer for so long counts as dead
+    answer_seconds: float = 20.0  # a JVM that does not answer for this long counts as dead
 
 
 class PipelineWorker:
@@ -79,7 +79,7 @@ class PipelineWorker:
     def __init__(self, node: PipelineNode) -> None:
         self.node = node
         self.stopping = threading.Event()
-        self.ready = Future[None]()  # done when it handles messages
+        self.ready = Future[None]()  # done when this worker handles messages
         self._attempts: Attempts | None = None
         self._pulse: Pulse | None = None
         self._running: set[str] = set()
@@ -161,7 +161,7 @@ class PipelineWorker:
                 subscription.cancel()
 
     def _on_committed(self, batch: Batch) -> None:
-        """Merges before it reports: behind the barrier nothing is merged any more."""
+        """Merges before it reports, since nothing is merged after the barrier opens."""
         tables: dict[str, set[str]] = defaultdict(set)
         for counts in batch.processed:
             tables[counts.run].add(counts.table)
@@ -191,12 +191,12 @@ class PipelineWorker:
                 try_remove_material(self.node.storage, run)
 
     def _is_ended(self, run: str) -> bool:
-        """Whether the registry says so: a message alone neither ends a run nor removes its answers."""
+        """Whether the registry has ended the run: a message alone neither ends a run nor removes answers."""
         try:
             return self.node.registry.get_run(run).state in (RunState.FAILED, RunState.ENDED)
         except RunNotFound:
             return False
-        except Unavailable as error:  # its batches will find out, and a gateway removes its files
+        except Unavailable as error:  # the next batch reads the state, and a gateway removes the files
             _log.warning("run %s: Force End is ignored: %s", run, error, extra={"run": run})
             return False
 

@@ -27,7 +27,7 @@ from kopitiam.registry.schema import (
 )
 from kopitiam.registry.transactions import RegistryBase
 
-KEPT = 100  # batches of a query; Spark repeats the last one, a restored checkpoint some more
+KEPT = 100  # batches of a query; Spark repeats the last one, a restored checkpoint a few more
 
 Spans = Mapping[int, tuple[int, int]]
 
@@ -45,7 +45,7 @@ class BatchTransactions(RegistryBase):
         """Move the positions, add to the counters and store the partials of a batch: all of it, once.
 
         A batch that was committed before changes nothing and gets the same outcome as then. Runs that are
-        over or gone are ignored; the version of the others grows. Raises `ForeignCheckpoint` if the batch
+        over or deleted are ignored; the version of the others grows. Raises `ForeignCheckpoint` if the batch
         was committed with other spans, does not begin at the positions of its lanes, or ends beyond the log.
         """
         _require_batch(batch)
@@ -66,7 +66,7 @@ class BatchTransactions(RegistryBase):
         """Replace the partials with the paths `old` by `new`, into which they were merged.
 
         True also if that was done before. False, and no effect, if one of them is missing, or if the run is
-        past its barrier, over or gone. The run's version stays: its partials add up to the same.
+        past its barrier, over or deleted. The run's version stays: its partials add up to the same.
         """
         paths = frozenset(old)
         if not paths or new.run != run:
@@ -111,11 +111,11 @@ def _require_batch(batch: Batch) -> None:
         require_table(processed.table)
         require_counts(chunks=processed.chunks, rows=processed.rows)
         if processed.shard not in batch.shards:
-            raise ValueError(f"shard {processed.shard}: want a span for what was processed of it")
+            raise ValueError(f"shard {processed.shard}: want a span for the chunks that were processed")
     for counted in batch.stage_rows:
         require_counts(rows_in=counted.rows_in, rows_out=counted.rows_out)
         if counted.shard not in batch.shards:
-            raise ValueError(f"shard {counted.shard}: want a span for what was counted in it")
+            raise ValueError(f"shard {counted.shard}: want a span for the rows that were counted")
     for partial in batch.partials:
         require_counts(level=partial.level, rows=partial.rows)
 
@@ -182,8 +182,8 @@ def _move_positions(connection: Connection, batch: Batch) -> None:
 
 
 def _forget_superseded(connection: Connection, batch: Batch) -> None:
-    """Delete the batches of earlier queries on the same lanes: a new query replaces them. If one of them
-    comes back with its checkpoint, the positions refuse it."""
+    """Delete the batches of earlier queries on the same lanes: a new query replaces them. If an earlier query
+    resumes from its checkpoint, its batches do not match the positions and are refused."""
     others = select(batches.c.query, batches.c.spans).where(batches.c.query != batch.query)
     lanes = {str(lane) for lane in batch.spans}
     superseded = {row.query for row in connection.execute(others) if lanes & json.loads(row.spans).keys()}

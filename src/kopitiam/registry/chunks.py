@@ -1,7 +1,8 @@
 """Chunks: each is registered once, gets a sequence number of its lane in the order in which chunks become
 durable, and is read back as a log.
 
-Registering is the registry's hot path: its statements are SQL texts, which cost a third of built ones.
+Registering is the registry's hot path: it uses SQL texts, which take a third of the time of statements that
+SQLAlchemy builds.
 """
 
 from dataclasses import asdict, replace
@@ -108,7 +109,7 @@ class ChunkTransactions(RegistryBase):
         """Return the sequence number up to which a reader that is at `after` may read.
 
         This is the last entry within the bounds, or, if all entries are, the lane's last sequence number, so
-        that the reader also passes the gaps of forgotten runs. The first entry always fits.
+        that the reader also passes the gaps of deleted runs. The first entry always fits.
         """
         query = (
             select(chunks.c.sequence, chunks.c.bytes)
@@ -131,7 +132,7 @@ class ChunkTransactions(RegistryBase):
     def read_span(self, lane: int, after: int, upto: int) -> list[LogEntry]:
         """Return the chunks of a lane after `after` and up to `upto`, in the order they became durable.
 
-        Once a sequence number is visible, no smaller one appears. Only forgotten runs leave gaps.
+        Once a sequence number is visible, no smaller one appears. Only deleted runs leave gaps.
         """
         is_inside = (chunks.c.lane == lane) & (chunks.c.sequence > after) & (chunks.c.sequence <= upto)
         query = select(*LOG_COLUMNS).where(is_inside).order_by(chunks.c.sequence)
@@ -165,7 +166,7 @@ def _register(connection: Connection, run: str, chunk: ChunkRecord, now: float) 
 
 def _require_open(run: Run, is_sealed: bool, chunk: ChunkRecord) -> None:
     if run.state is not RunState.OPEN:
-        raise RunOver(f"run {run.run} is {run.state} and takes no more chunks")
+        raise RunOver(f"run {run.run} is {run.state} and accepts no more chunks")
     if is_sealed:
         raise TableSealed(f"{chunk.table} of run {run.run} is sealed, without a chunk {chunk.number}")
 
@@ -173,8 +174,8 @@ def _require_open(run: Run, is_sealed: bool, chunk: ChunkRecord) -> None:
 def take_sequence(connection: Connection, lane: int) -> int:
     """Return the lane's next sequence number, and lock the counter until the commit.
 
-    So numbers are committed in order, and one that is rolled back is given again. All runs share the
-    counter, so it is taken as late as possible.
+    So numbers are committed in order, and a number that is rolled back is used again. All runs share the
+    counter, so it is locked as late as possible.
     """
     sequence: int = connection.execute(TAKE_SEQUENCE, {"lane": lane}).scalar_one()
     return sequence

@@ -31,7 +31,7 @@ def injected(now: Callable[[], float]) -> Clock:
 
 
 def _server_time(connection: Connection) -> float:
-    """Not `now()`, which stands still while a transaction waits for a lock."""
+    """The server's current time. `now()` would be the time at which the transaction began."""
     seconds: float = connection.execute(_SERVER_TIME).scalar_one()
     return seconds
 

@@ -23,14 +23,14 @@ SQLITE_FILE = "registry.sqlite"
 BUSY_SECONDS = 10  # that a writer waits for another process
 CONNECTIONS = 8  # kept open per process; as many again under load
 POOL_SECONDS = 10  # to get one of them
-ACKNOWLEDGE_MILLISECONDS = 6000  # data that the server has not acknowledged for so long breaks the connection
+ACKNOWLEDGE_MILLISECONDS = 6000  # the connection is closed if the server acknowledges no data for this long
 CHECK_SECONDS = 20.0  # enough for some gigabytes
 _SQLITE_STEPS = 10_000  # between two checks of the deadline
 _RUN_FOLDERS = ("landing/table=*/shard=*/run=*", "results/run=*")
 _log = logging.getLogger(__name__)
 
-# Name, value if unset, and value to set: the choices of the server's administrator stay. The server must not
-# go on for long with a call that its client has abandoned: other transactions wait for the locks.
+# Name, value if unset, and value to set: values that the server's administrator chose stay. The server must
+# soon end a call that its client has abandoned: other transactions wait for its locks.
 POSTGRESQL_SETTINGS = """
     SELECT set_config(name, value, false)
     FROM (VALUES
@@ -135,7 +135,7 @@ def _set_up_postgresql(connection: DBAPIConnection, _entry: ConnectionPoolEntry)
 
 
 def require_exists(file: Path) -> None:
-    """Raise `RegistryRefused` if a used home has no file: a new one would not know the runs there."""
+    """Raise `RegistryRefused` if a used home has no file: a new file would not list the runs in that home."""
     home = file.parent
     if file.exists():
         return

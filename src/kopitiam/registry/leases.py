@@ -1,6 +1,6 @@
-"""Leases with an epoch, which say which process may act, and the reported states of the nodes that hold them.
+"""Leases with an epoch, which decide which process may act, and the reported states of nodes.
 
-The row of a lease is never deleted, so that an epoch is never given twice. Writes are fenced by leases in
+The row of a lease is never deleted, so that no epoch is granted twice. Writes are fenced by leases in
 `transactions.py`.
 """
 
@@ -53,7 +53,7 @@ class LeaseTransactions(RegistryBase):
     def renew(self, name: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
         """Extend a lease; False if it was released or another holder took it, and the caller must stop.
 
-        An expired lease that no other holder took is renewed too: the database itself may have been away.
+        An expired lease that no other holder took is renewed too: the database may have been unavailable.
         """
         renewing = update(leases).where(is_held_by(Fence(name, epoch, holder)))
 
@@ -160,4 +160,4 @@ def _is_current(fence: Fence, now: float) -> ColumnElement[bool]:
 
 def _require_holder(holder: str) -> None:
     if not holder:
-        raise ValueError("a lease wants a holder")
+        raise ValueError("a lease needs a holder")

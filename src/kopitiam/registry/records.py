@@ -9,7 +9,7 @@ from kopitiam.contracts.runs import ChunkRecord, Run, RunFigures, Span
 from kopitiam.questions.layout import LAYOUT
 
 RANK_DIGITS = 6
-LARGEST = 2**63 - 1  # what the database can count
+LARGEST = 2**63 - 1  # the largest integer of the database
 EndOutcome = Literal["sealed", "missing", "extra", "rows_differ", "conflict"]
 
 
@@ -21,7 +21,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Registered:
-    """`conflict`: another body is durable under this number, and `chunk` is that one."""
+    """The outcome of a registration. `conflict`: another body has this number, and `chunk` is its record."""
 
     outcome: Literal["stored", "same", "conflict"]
     chunk: ChunkRecord

@@ -93,7 +93,7 @@ class Registry(
             written = self._write(_write_check)
             is_readable = self._read(lambda c: c.scalar(select(readiness.c.checks)) or 0) >= written
         if not is_readable:
-            raise RegistryUnavailable("registry: what was written cannot be read back")
+            raise RegistryUnavailable("registry: a row that was written cannot be read back")
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,4 +1,4 @@
-"""The answers of a run: which pipeline makes them, and which attempt is published."""
+"""The answers of a run: the pipeline that claims its final step, and the attempt that is published."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ class ResultTransactions(RegistryBase):
         return self._write_fenced(claimant, lambda c: _claim_final(c, run, claimant, self._clock(c)))
 
     def release_claim(self, run: str, claimant: Fence) -> None:
-        """Let others claim the run. No effect unless `claimant` has claimed it."""
+        """Release the claim of the final step. No effect unless `claimant` has claimed it."""
         is_theirs = and_(
             runs.c.claimed_by == claimant.name,
             runs.c.claimed_epoch == claimant.epoch,
@@ -53,7 +53,7 @@ class ResultTransactions(RegistryBase):
             now = self._clock(connection)
             lock_run(connection, run)
             if fence is not None and _claimant(connection, run) != fence:
-                raise StaleEpoch(f"the answers of run {run} are not {fence.name}'s to publish")
+                raise StaleEpoch(f"{fence.name} has not claimed run {run}, and cannot publish its answers")
             if before := published(connection, run):
                 if before.attempt != attempt:
                     raise AlreadyPublished(
@@ -141,7 +141,7 @@ def _claim_final(connection: Connection, run: str, claimant: Fence, now: float) 
 
 
 def _claimant(connection: Connection, run: str) -> Fence | None:
-    """A claim that an earlier version wrote has no holder: no lease matches it, so it may be taken."""
+    """A claim of an earlier version has no holder: no lease matches it, so another claimant replaces it."""
     query = select(runs.c.claimed_by, runs.c.claimed_epoch, runs.c.claimed_holder).where(runs.c.run == run)
     name, epoch, holder = connection.execute(query).one()
     return None if name is None else Fence(name, epoch, holder or "")

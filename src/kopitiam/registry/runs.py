@@ -199,7 +199,7 @@ class RunTransactions(RegistryBase):
         have chunks or partials."""
         query = select(*RUN_COLUMNS).where(runs.c.state.in_(OVER), runs.c.finished_at < moment)
         if with_chunks:
-            query = query.where(or_(*(exists().where(of.c.run == runs.c.run) for of in (chunks, partials))))
+            query = query.where(or_(*(exists().where(t.c.run == runs.c.run) for t in (chunks, partials))))
         return self._read(lambda c: _runs(c, query.order_by(runs.c.finished_at, runs.c.run)))
 
     def forget_chunks(self, run: str) -> None:
@@ -292,7 +292,7 @@ def _open_run(
     _lock_owner(connection, run.owner)
     if before := _opened_before(connection, run.owner, key):
         if before.label != run.label or not _has_same_questions(before, run):
-            raise IdempotencyConflict(f"key {key!r} opened run {before.run}, which asks for something else")
+            raise IdempotencyConflict(f"key {key!r} opened run {before.run} with other questions or label")
         return Opened(before, is_new=False)
     if max_open_runs is not None and _count_open(connection, run.owner) >= max_open_runs:
         raise TooManyRuns(f"{max_open_runs} runs are open already, and no more are allowed at once")
@@ -364,7 +364,7 @@ def _filters(owner: str | None, states: tuple[RunState, ...], search: str) -> It
 
 def _require_over(run: Run) -> None:
     if not run.state.is_over:
-        raise IllegalTransition(f"run {run.run} is {run.state}: only a run that is over can be forgotten")
+        raise IllegalTransition(f"run {run.run} is {run.state}: only a run that is over can be deleted")
 
 
 def _runs(connection: Connection, query: Select[Any]) -> list[Run]:

@@ -56,7 +56,7 @@ class TableTransactions(RegistryBase):
     def end_table(self, run: str, table: str, chunks: int, rows: int, rejected: int = 0) -> Ended:
         """Seal the table if exactly these chunks and rows are durable, and with the last table the run.
 
-        `rejected` rows were set aside before they came into any chunk; they are counted once. Repeating the
+        `rejected` rows were rejected by the client and are in no chunk; they are counted once. Repeating the
         call with the same figures changes nothing. Raises `RunOver` if the run failed or was ended.
         """
         require_table(table)
@@ -64,7 +64,7 @@ class TableTransactions(RegistryBase):
         return self._write(lambda c: _end_table(c, run, table, (chunks, rows), rejected, now=self._clock(c)))
 
     def expectations(self, run: str) -> ByTable:
-        """Return what is to be processed: for each sealed table and every shard, zero included."""
+        """Return the chunks and rows to process: for each sealed table and every shard, zero included."""
 
         def expectations(connection: Connection) -> ByTable:
             get_run(connection, run)
@@ -73,7 +73,7 @@ class TableTransactions(RegistryBase):
         return self._read(expectations)
 
     def progress(self, run: str) -> ByTable:
-        """Return what was processed, for shards with any progress. It is kept when the run is over."""
+        """Return the chunks and rows processed, for shards with any. They stay when the run is over."""
 
         def progress(connection: Connection) -> ByTable:
             get_run(connection, run)

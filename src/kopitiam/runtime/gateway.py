@@ -29,8 +29,8 @@ def run_gateway(settings: Settings, name: str) -> None:
         bound_seconds = max(LEAST_BOUND_SECONDS, settings.monitor.timeout_seconds)
         pulses: list[Pulse] = []
 
-        def beating(ask: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-            pulses.append(Pulse(ask, bound_seconds))
+        def beating(probe: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+            pulses.append(Pulse(probe, bound_seconds))
             return pulses[0].beating()
 
         def failure_reason() -> str | None:

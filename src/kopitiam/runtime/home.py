@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 @contextlib.contextmanager
 def shared_home(home: Path) -> Iterator[None]:
     """Locks the home for the nodes of a fleet. Raises ConfigError if a `kopi serve` uses it."""
-    with _lock(home, f"{home}: a kopi serve uses this home; a fleet wants one of its own", is_shared=True):
+    with _lock(home, f"{home}: a kopi serve uses this home; a fleet needs its own", is_shared=True):
         yield
 
 

@@ -35,7 +35,7 @@ class Member:
     registry: Registry
     bus: BusPort
     membership: Membership
-    trouble: "Future[None]"  # fails with the reason when this node can work no more
+    trouble: "Future[None]"  # fails with the reason when this node cannot work any more
     port: socket.socket | None  # of a gateway
 
 
@@ -52,7 +52,7 @@ def member(
         known = ", ".join(node for node, node_kind in settings.nodes.kinds.items() if node_kind == kind)
         raise ConfigError(f"--name {name}: not a {kind} of [nodes]; there are {known or 'none'}")
     if settings.bus.url == "memory":
-        raise ConfigError("bus.url: a fleet wants amqp://…; memory is for one process only")
+        raise ConfigError("bus.url: a fleet needs amqp://…; memory is for one process only")
     trouble = Future[None]()
     with (
         shared_home(settings.home),
@@ -61,7 +61,7 @@ def member(
         contextlib.closing(open_bus(settings.bus.url)) as bus,
         contextlib.closing(listen()) if listen else contextlib.nullcontext() as port,
     ):
-        storage = None if kind == "monitor" else open_storage(settings)  # monitors need not reach it
+        storage = None if kind == "monitor" else open_storage(settings)  # monitors do not use storage
         Premises(settings.home, storage, settings.storage.url).recognize(registry)
         place = NodeContext(name, kind, registry, bus, settings.monitor)
         membership = Membership(place, functools.partial(_on_lost, trouble))
@@ -70,7 +70,7 @@ def member(
         except Exception:
             membership.stop_silently()
             raise
-        except BaseException:  # a signal: the node leaves on purpose
+        except BaseException:  # a signal: the node stops on purpose
             membership.leave()
             raise
         membership.leave()

@@ -1,4 +1,4 @@
-"""A monitor node of a fleet, and what it watches: the nodes and services that the settings file names."""
+"""A monitor node of a fleet, and the roster of nodes and services that it watches."""
 
 import functools
 import logging

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PipelineRuntime:
-    """What a pipeline uses on its machine."""
+    """The resources of a pipeline on its machine."""
 
     session: "Future[SparkSession]"
     scratch: Path
@@ -112,7 +112,7 @@ def _work(node: "Member", shards: tuple[int, ...], engine: "SparkEngine", scratc
     )
 
     def failure_reason() -> str | None:
-        """Kills a JVM that does not answer at once: threads that wait for it could not end."""
+        """Kills a JVM that does not answer, at once: threads that wait for it could not end."""
         if reason := worker.failure_reason():
             worker.fail_attempts(reason)
             engine.kill()
@@ -132,7 +132,7 @@ def _work(node: "Member", shards: tuple[int, ...], engine: "SparkEngine", scratc
 
 @contextlib.contextmanager
 def _process_scratch(home: Path, name: str) -> Iterator[Path]:
-    """A scratch folder for this process. Those of processes that are gone are removed."""
+    """A scratch folder for this process. Those of processes that have ended are removed."""
     from kopitiam.fleet.home import ready_mark  # noqa: PLC0415
 
     scratch, logs = ready_mark(home, name, os.getpid()).parent, KeptLogs(home / "logs", name)

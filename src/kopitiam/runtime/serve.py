@@ -55,7 +55,7 @@ class Service:
     url: str
     registry: Registry
     engine: SparkEngine
-    trouble: Future[None]  # fails with the reason when a part of the service can work no more
+    trouble: Future[None]  # fails with the reason when a part of the service cannot work any more
 
     def wait(self) -> None:
         """Waits until Spark does not start or the service fails, and raises the reason."""
@@ -83,7 +83,8 @@ def open_service(
 ) -> Iterator[Service]:
     """Serves clients while the block lasts; the next process on this home continues unfinished runs.
 
-    A patient service retries for ever, and is not ready meanwhile. Any other fails, since its client waits.
+    A patient service retries for ever, and is not ready meanwhile. An impatient one fails, since its client
+    waits.
     """
     with (
         contextlib.closing(open_registry(settings.registry.url, settings.home, is_checked=True)) as registry,

@@ -1,4 +1,4 @@
-"""`kopi node` and `kopi cluster` as a person types them."""
+"""`kopi node` and `kopi cluster` on the command line."""
 
 import json
 
@@ -15,20 +15,20 @@ def kopi(tmp_path):
     return kopi
 
 
-def test_a_fleet_on_the_memory_bus_is_refused_with_2_and_one_line(kopi, tmp_path):
-    complaint = "kopi: bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services\n"
+def test_a_fleet_on_the_memory_bus_gives_exit_code_2_and_one_line(kopi, tmp_path):
+    complaint = "kopi: bus.url: a fleet needs amqp://…, or rabbitmq among nodes.services\n"
     assert kopi("cluster", "up") == (2, "", complaint)
     assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("command", ["start", "stop", "status"])
-def test_a_node_that_there_is_not_is_refused_with_2_and_one_line(kopi, command):
+def test_an_unknown_node_gives_exit_code_2_and_one_line(kopi, command):
     code, stdout, stderr = kopi("node", command, "gateway-9")
     assert (code, stdout, stderr.count("\n")) == (2, "", 1)
     assert stderr.startswith("kopi: gateway-9: no such node; there are gateway-1")
 
 
-def test_the_status_of_a_fleet_and_of_a_node_can_be_read_by_programs(kopi):
+def test_status_as_json_lists_the_documented_fields(kopi):
     code, stdout, stderr = kopi("cluster", "status", "--json")
     assert (code, stderr) == (0, "")
     nodes = json.loads(stdout)
@@ -36,11 +36,11 @@ def test_the_status_of_a_fleet_and_of_a_node_can_be_read_by_programs(kopi):
         "gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3"
     ]  # fmt: skip
     assert json.loads(kopi("node", "status", "gateway-1", "--json")[1]) == nodes[0]
-    promised = {"name", "kind", "pid", "url", "state", "since", "epoch", "leader"}
-    assert set(nodes[0]) == promised | {"memory_bytes"}
+    documented = {"name", "kind", "pid", "url", "state", "since", "epoch", "leader"}
+    assert set(nodes[0]) == documented | {"memory_bytes"}
 
 
-def test_taking_down_what_is_not_up_is_no_error(kopi):
+def test_stopping_a_fleet_or_node_that_is_not_running_succeeds(kopi):
     assert kopi("cluster", "down") == (0, "nothing is running\n", "")
     assert kopi("cluster", "down", "--json") == (0, '{"stopped": []}\n', "")
     assert kopi("node", "stop", "gateway-1") == (0, "gateway-1 does not run\n", "")

@@ -1,4 +1,4 @@
-"""Where the services of a fleet are: chosen once, kept, and put in where the settings keep their default."""
+"""Addresses of services in the settings, checks before a start, and the programs of nodes."""
 
 import contextlib
 import os
@@ -37,36 +37,36 @@ def test_addresses_are_filled_in_where_the_settings_keep_their_default(settings,
     assert filled.home == settings.home
 
 
-def test_an_address_that_the_settings_name_is_kept(settings, known):
+def test_an_address_in_the_settings_is_kept(settings, known):
     own = {"registry": RegistrySection(url="postgresql://db/x"), "bus": BusSection(url="amqp://mq")}
     filled = service_settings(settings.model_copy(update={"nodes": BOTH, **own}))
     assert (filled.registry.url, filled.bus.url) == ("postgresql://db/x", "amqp://mq")
 
 
-def test_services_that_are_not_named_are_not_looked_for(settings, known):
+def test_services_that_are_not_configured_change_no_setting(settings, known):
     assert service_settings(settings) == settings
 
 
-def test_a_service_that_was_never_started_is_told_and_not_replaced_by_the_default(settings):
+def test_a_service_that_was_never_started_raises_a_service_error(settings):
     with pytest.raises(
         ServiceError, match=r"^postgresql: not started yet; start it with: kopi node start postg"
     ):
         service_settings(settings.model_copy(update={"nodes": BOTH}))
 
 
-def test_services_are_started_in_the_order_in_which_they_are_needed(settings):
+def test_services_are_listed_in_start_order(settings):
     wanted = settings.model_copy(update={"nodes": BOTH})
     assert [service.name for service in services_of(wanted)] == ["postgresql", "rabbitmq"]
 
 
-def test_a_service_that_there_is_not_is_refused(settings):
+def test_an_unknown_service_is_refused(settings):
     wanted = settings.model_copy(update={"nodes": NodesSection(services=("redis",))})
     known = "postgresql, rabbitmq, spark-master, spark-worker-1, …"
     with pytest.raises(ConfigError, match=rf"^nodes.services: redis is not one of {known}$"):
         service_settings(wanted)
 
 
-def test_an_address_is_chosen_once_and_only_its_owner_reads_it(tmp_path):
+def test_an_address_is_chosen_once_and_readable_by_its_owner_only(tmp_path):
     folder = tmp_path / "services" / "postgresql"
     assert read_url(folder) is None
     assert read_or_choose_url(folder, lambda: POSTGRESQL) == POSTGRESQL
@@ -75,7 +75,7 @@ def test_an_address_is_chosen_once_and_only_its_owner_reads_it(tmp_path):
     assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
 
 
-def test_an_address_that_cannot_be_read_is_told(tmp_path):
+def test_an_unreadable_address_file_raises_a_service_error(tmp_path):
     (tmp_path / "address.json").write_text("{")
     with pytest.raises(ServiceError, match=r"address\.json: cannot be read"):
         read_url(tmp_path)
@@ -85,21 +85,21 @@ def test_an_address_is_shown_without_its_credentials():
     assert without_credentials(POSTGRESQL) == "postgresql://127.0.0.1:12345"
 
 
-def test_a_service_that_is_away_or_silent_or_another_does_not_answer(settings, home, known):
+def test_probes_fail_if_the_service_is_down_silent_or_another_program(settings, home, known):
     wanted = probes(settings.model_copy(update={"nodes": BOTH}))
     assert {name: answers() for name, answers in wanted.items()} == dict.fromkeys(wanted, False)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         write_url(home.service("postgresql"), f"postgresql://x:y@127.0.0.1:{port}/z")
-        assert not wanted["postgresql"]()  # it takes connections, and says nothing
-        stranger = threading.Thread(target=lambda: listening.accept()[0].sendall(b"HTTP/1.1 400\r\n"))
+        assert not wanted["postgresql"]()  # accepts connections and sends nothing
+        other_program = threading.Thread(target=lambda: listening.accept()[0].sendall(b"HTTP/1.1 400\r\n"))
         listening.accept()[0].close()
-        stranger.start()
+        other_program.start()
         assert not wanted["postgresql"]()
-        stranger.join()
+        other_program.join()
 
 
-def test_a_service_that_was_stopped_on_purpose_is_not_missed(settings, home):
+def test_the_probe_of_a_service_stopped_on_purpose_succeeds(settings, home):
     watched = recorded_probes(settings.model_copy(update={"nodes": BOTH}))
     assert watched["rabbitmq"]()
     home.make()
@@ -107,14 +107,14 @@ def test_a_service_that_was_stopped_on_purpose_is_not_missed(settings, home):
     assert not watched["rabbitmq"]()
 
 
-def test_before_its_first_start_a_service_does_not_answer(settings):
+def test_probes_fail_before_the_first_start(settings):
     wanted = probes(settings.model_copy(update={"nodes": BOTH}))
     assert {name: answers() for name, answers in wanted.items()} == {"postgresql": False, "rabbitmq": False}
 
 
 def test_a_fleet_on_the_memory_bus_is_refused(settings):
     with pytest.raises(
-        ConfigError, match=r"^bus.url: a fleet wants amqp://…, or rabbitmq among nodes.services$"
+        ConfigError, match=r"^bus.url: a fleet needs amqp://…, or rabbitmq among nodes.services$"
     ):
         check_settings(settings)
     check_settings(settings.model_copy(update={"bus": BusSection(url="amqp://mq")}))
@@ -129,7 +129,7 @@ def test_a_fleet_on_the_memory_bus_is_refused(settings):
         ({"p-1": (0, 2, 3)}, "0, 2, 3"),
     ],
 )
-def test_a_shard_that_nobody_or_two_would_have_is_refused(settings, pipelines, got):
+def test_a_shard_with_no_pipeline_or_two_is_refused(settings, pipelines, got):
     nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
     wanted = settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
     with pytest.raises(
@@ -138,21 +138,21 @@ def test_a_shard_that_nobody_or_two_would_have_is_refused(settings, pipelines, g
         check_settings(wanted)
 
 
-def test_every_shard_once_is_sound_and_so_are_pipelines_elsewhere(settings):
+def test_every_shard_once_no_pipelines_and_extra_shards_are_accepted(settings):
     for_earlier_runs = {"p-1": (0, 1, 2, 3)}
     for pipelines in ({"p-1": (2, 0), "p-2": (1,)}, {}, for_earlier_runs):
         nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
         check_settings(settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)}))
 
 
-def test_a_home_that_an_embedded_service_has_is_refused(settings):
+def test_a_home_in_use_by_kopi_serve_is_refused(settings):
     wanted = settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))})
     with exclusive_home(settings.home), pytest.raises(ConfigError, match="a kopi serve uses this home"):
         check_settings(wanted)
     check_settings(wanted)
 
 
-def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch):
+def test_the_command_of_a_node_has_the_full_path_of_the_settings_file(tmp_path, monkeypatch):
     (tmp_path / "kopitiam.toml").write_text(
         'home = "h"\n[pipeline]\nshards = 2\n[nodes]\npipelines = {p = [0, 1]}\n'
     )
@@ -165,17 +165,17 @@ def test_nodes_are_told_the_settings_file_by_its_full_name(tmp_path, monkeypatch
     ]  # fmt: skip
 
 
-def test_pipelines_join_others_if_they_have_never_run_beside_them(settings, home):
+def test_added_pipelines_are_those_without_a_record_beside_running_ones(settings, home):
     nodes = NodesSection(pipelines={"p-1": (0,), "p-2": (1,)})
     fleet = Fleet(settings.model_copy(update={"nodes": nodes}))
-    assert added_pipelines(fleet) == [], "all come at once, and share what there is"
+    assert added_pipelines(fleet) == [], "all of them start together"
     write_record(home, "p-1", "pipeline", os.getpid(), ["kopi"])
     assert added_pipelines(fleet) == ["p-2"]
     write_record(home, "p-2", "pipeline", os.getpid(), ["kopi"])
     assert added_pipelines(fleet) == []
 
 
-def test_a_node_that_there_is_not_is_refused_with_those_there_are(settings):
+def test_an_unknown_node_is_refused_with_the_list_of_nodes(settings):
     with pytest.raises(ConfigError, match=r"^gateway-9: no such node; there are gateway-1, pipeline-1, mon"):
         require_kind(Fleet(settings), "gateway-9")
 

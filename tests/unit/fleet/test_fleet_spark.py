@@ -1,4 +1,4 @@
-"""Spark standalone as services of a fleet: what they are started with, and what pipelines are told."""
+"""Spark standalone as services of a fleet: their commands, and the settings of pipelines."""
 
 import contextlib
 import json
@@ -42,9 +42,9 @@ def known(home):
 
 @pytest.fixture
 def command_of(cluster, monkeypatch):
-    """What a service would be run with, and the lines of its properties file."""
+    """Returns the command of a service and the lines of its properties file, without running it."""
 
-    def made(name):
+    def command_and_properties(name):
         programs = []
 
         def launch(_home, program):
@@ -57,16 +57,16 @@ def command_of(cluster, monkeypatch):
         properties = Path(command[command.index("--properties-file") + 1])
         return command, properties.read_text().splitlines()
 
-    return made
+    return command_and_properties
 
 
-def test_an_address_is_the_same_when_it_is_read_again():
+def test_an_address_survives_a_round_trip_through_its_url():
     for address in (MASTER, Address(1, 2)):
         assert Address.of(address.url) == address
     assert without_credentials(MASTER.url) == MASTER.master == "spark://127.0.0.1:12345"
 
 
-def test_services_start_before_those_that_need_them_and_workers_by_number():
+def test_services_start_after_their_dependencies_and_workers_by_number():
     names = ("spark-worker-10", "spark-worker-9", "spark-master", "rabbitmq", "postgresql")
     assert in_start_order(names) == [
         "postgresql",
@@ -77,14 +77,14 @@ def test_services_start_before_those_that_need_them_and_workers_by_number():
     ]
 
 
-def test_workers_are_known_by_their_number(cluster):
+def test_worker_names_end_in_a_number(cluster):
     assert [service.name for service in services_of(cluster)] == list(SERVICES)
     for name in ("spark-worker", "spark-worker-0", "spark-worker-1x", "spark-slave-1"):
         with pytest.raises(ConfigError, match=f"{name} is not one of"):
             find_service(name, cluster)
 
 
-def test_a_secret_is_chosen_once_and_seen_in_files_of_its_owner_only(command_of, home):
+def test_the_secret_is_chosen_once_and_only_in_files_of_its_owner(command_of, home):
     command, _ = command_of("spark-master")
     folder = home.service("spark-master")
     chosen = read_url(folder)
@@ -101,7 +101,7 @@ def test_a_secret_is_chosen_once_and_seen_in_files_of_its_owner_only(command_of,
             assert stat.S_IMODE((home.service(name) / file).stat().st_mode) == 0o600
 
 
-def test_a_master_is_private_protected_and_remembers(command_of, home):
+def test_a_master_listens_on_loopback_requires_authentication_and_recovers_its_state(command_of, home):
     command, lines = command_of("spark-master")
     address = Address.of(read_url(home.service("spark-master")))
     words = " ".join(command)
@@ -119,7 +119,7 @@ def test_a_master_is_private_protected_and_remembers(command_of, home):
 
 
 @pytest.mark.usefixtures("known")
-def test_a_worker_keeps_within_its_limits_and_its_folder(command_of, home):
+def test_a_worker_is_limited_to_its_cores_memory_and_folder(command_of, home):
     command, lines = command_of("spark-worker-2")
     folder = home.service("spark-worker-2")
     words = " ".join(command)
@@ -129,13 +129,13 @@ def test_a_worker_keeps_within_its_limits_and_its_folder(command_of, home):
     assert "spark.worker.cleanup.enabled=true" in lines
 
 
-def test_a_worker_before_its_master_is_told_so(command_of):
+def test_starting_a_worker_before_its_master_raises_a_service_error(command_of):
     with pytest.raises(ServiceError, match=r"^spark-master: not started yet"):
         command_of("spark-worker-1")
 
 
 @pytest.mark.usefixtures("known")
-def test_pipelines_are_told_where_the_master_is_and_share_what_it_has(cluster):
+def test_pipelines_get_the_master_url_and_equal_shares_of_its_resources(cluster):
     filled = service_settings(cluster).spark
     assert filled.master == "spark://127.0.0.1:12345"
     assert filled.conf["spark.authenticate.secret"] == SECRET
@@ -145,7 +145,7 @@ def test_pipelines_are_told_where_the_master_is_and_share_what_it_has(cluster):
 
 
 @pytest.mark.usefixtures("known")
-def test_what_the_settings_say_of_spark_is_kept(cluster):
+def test_spark_settings_of_the_file_are_kept(cluster):
     own = SparkSection(conf={"spark.cores.max": "1", "spark.x": "y"})
     filled = service_settings(cluster.model_copy(update={"spark": own})).spark
     assert (filled.conf["spark.cores.max"], filled.conf["spark.x"]) == ("1", "y")
@@ -157,11 +157,11 @@ def test_what_the_settings_say_of_spark_is_kept(cluster):
 @pytest.mark.parametrize(
     ("services", "complaint"),
     [
-        (("spark-worker-1",), "nodes.services: spark-worker-1 wants spark-master beside it"),
-        (("spark-master",), "nodes.services: spark-master wants spark-worker-1 beside it"),
+        (("spark-worker-1",), "nodes.services: spark-worker-1 needs spark-master"),
+        (("spark-master",), "nodes.services: spark-master needs spark-worker-1"),
     ],
 )
-def test_half_a_spark_is_refused(settings, services, complaint):
+def test_a_master_without_workers_or_workers_without_a_master_are_refused(settings, services, complaint):
     nodes = NodesSection(services=("rabbitmq", *services))
     with pytest.raises(ConfigError, match=f"^{complaint}$"):
         check_settings(settings.model_copy(update={"nodes": nodes}))
@@ -170,11 +170,11 @@ def test_half_a_spark_is_refused(settings, services, complaint):
 @pytest.mark.parametrize(
     ("limits", "complaint"),
     [
-        ({"worker_cores": 1}, "spark.worker_cores: 3 pipelines want a core each, there are 2"),
-        ({"worker_memory": "1g"}, "spark.worker_memory: 3 pipelines want at least 1536m, got 1g"),
+        ({"worker_cores": 1}, "spark.worker_cores: 3 pipelines need a core each, there are 2"),
+        ({"worker_memory": "1g"}, "spark.worker_memory: 3 pipelines need at least 1536m, got 1g"),
     ],
 )
-def test_a_cluster_with_nothing_left_for_a_pipeline_is_refused(cluster, limits, complaint):
+def test_a_cluster_too_small_for_its_pipelines_is_refused(cluster, limits, complaint):
     pipelines = {"p-1": (0,), "p-2": (1,), "p-3": (2,)}
     nodes = NodesSection(services=("rabbitmq", *SERVICES), pipelines=pipelines)
     wanted = cluster.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
@@ -192,13 +192,13 @@ def test_a_cluster_with_nothing_left_for_a_pipeline_is_refused(cluster, limits, 
         (b"", False),
     ],
 )
-def test_a_master_is_alive_when_it_tells_how_it_is(cluster, home, answer, is_alive):
+def test_the_probe_of_a_master_succeeds_if_it_reports_its_status(cluster, home, answer, is_alive):
     with answering(home, answer):
         assert probes(cluster)["spark-master"]() is is_alive
 
 
 @pytest.mark.parametrize(
-    ("told", "cores"),
+    ("status", "cores"),
     [
         ({"workers": [worker(1), worker(2), worker(2, "DEAD")]}, 3),
         ({"workers": []}, 0),
@@ -206,19 +206,19 @@ def test_a_master_is_alive_when_it_tells_how_it_is(cluster, home, answer, is_ali
         ("", 0),
     ],
 )
-def test_free_cores_are_those_of_workers_that_live(cluster, home, told, cores):
-    with answering(home, b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(told).encode()):
+def test_free_cores_are_those_of_live_workers(cluster, home, status, cores):
+    with answering(home, b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(status).encode()):
         assert SparkMaster(cluster).free_cores() == cores
 
 
 @pytest.mark.usefixtures("known")
-def test_a_master_that_is_away_has_no_free_cores(cluster):
+def test_an_unreachable_master_has_no_free_cores(cluster):
     assert SparkMaster(cluster).free_cores() == 0
 
 
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize(
-    ("newcomers", "free", "is_enough"),
+    ("added", "free", "is_enough"),
     [
         ((), 0, True),
         (("p-2",), 0, False),
@@ -227,41 +227,39 @@ def test_a_master_that_is_away_has_no_free_cores(cluster):
         (("p-1", "p-2"), 3, True),
     ],
 )
-def test_a_pipeline_that_would_find_no_core_beside_the_others_is_refused(
-    cluster, monkeypatch, newcomers, free, is_enough
-):
-    """Each may take two."""
+def test_added_pipelines_are_refused_without_enough_free_cores(cluster, monkeypatch, added, free, is_enough):
+    """Each pipeline may take two cores."""
     monkeypatch.setattr(SparkMaster, "free_cores", lambda _: free)
     filled = service_settings(cluster)
     if is_enough:
-        check_free_cores(newcomers, filled, patience_seconds=0)
+        check_free_cores(added, filled, patience_seconds=0)
     else:
-        complaint = rf"^{', '.join(newcomers)}: Spark has {free} free cores, .* add a spark-worker to nodes"
+        complaint = rf"^{', '.join(added)}: Spark has {free} free cores, .* add a spark-worker to nodes"
         with pytest.raises(ConfigError, match=complaint):
-            check_free_cores(newcomers, filled, patience_seconds=0)
+            check_free_cores(added, filled, patience_seconds=0)
 
 
 @pytest.mark.usefixtures("known")
-def test_cores_that_come_free_in_time_are_waited_for(cluster, monkeypatch):
-    looks = iter((0, 0, 1))
-    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: next(looks))
+def test_the_check_waits_for_cores_to_become_free(cluster, monkeypatch):
+    polls = iter((0, 0, 1))
+    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: next(polls))
     monkeypatch.setattr(preflight, "_POLL_SECONDS", 0)
     check_free_cores(("p-2",), service_settings(cluster), patience_seconds=60)
-    assert next(looks, None) is None, "it looked until there was one"
+    assert next(polls, None) is None, "it polled until a core was free"
 
 
 @pytest.mark.usefixtures("known")
-def test_cores_of_another_spark_are_none_of_our_business(cluster, monkeypatch):
-    looks = []
-    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: looks.append(0) or 0)
+def test_free_cores_of_an_external_spark_are_not_checked(cluster, monkeypatch):
+    polls = []
+    monkeypatch.setattr(SparkMaster, "free_cores", lambda _: polls.append(0) or 0)
     elsewhere = cluster.model_copy(update={"spark": SparkSection(master="spark://elsewhere:7077")})
     check_free_cores(("p-2",), service_settings(elsewhere), patience_seconds=0)
-    assert looks == []
+    assert polls == []
 
 
 @contextlib.contextmanager
 def answering(home, answer):
-    """A master that says this to whoever asks first."""
+    """A master that sends this reply to the first connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def reply():

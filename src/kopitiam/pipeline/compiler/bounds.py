@@ -1,5 +1,5 @@
-"""What follows from the least and greatest value of each column: how many rows of a chunk meet conditions,
-and whether arithmetic over them fits into 64 bits.
+"""Conclusions from the least and greatest value of each column: how many rows of a chunk meet conditions, and
+whether arithmetic over them fits into 64 bits.
 
 Real amounts are far below that limit. A part with larger ones is computed in 38 digits, which takes several
 times as long.
@@ -32,7 +32,7 @@ _SMALL = (0, 9999)  # years, hours and other numbers of functions
 def rows_meeting(
     conditions: Conditions, bounds: Mapping[str, Interval], parameters: Parameters, rows: int
 ) -> int | None:
-    """How many of the rows meet all conditions: `rows`, 0, or None if the bounds do not tell."""
+    """How many of the rows meet all conditions: `rows`, 0, or None if the bounds do not decide it."""
     verdicts = [_verdict(condition, bounds, parameters) for condition in conditions]
     if False in verdicts:
         return 0
@@ -60,7 +60,7 @@ def _microseconds(moment: datetime) -> int:
 
 
 def needs_wide(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: int) -> bool:
-    """Whether the plan needs 38 digits over so many rows; `bounds` are None where they are not known."""
+    """Whether the plan needs 38 digits for this many rows; `bounds` are None where they are not known."""
     computed = [node for expression in _expressions(plan) for node in nodes(expression)]
     arithmetic = [node for node in computed if isinstance(node, Arithmetic | AsMoney)]
     sums = [

@@ -8,13 +8,13 @@ from kopitiam.contracts.errors import RegistryUnavailable
 from kopitiam.registry.transactions import Transactions
 
 MIGRATION_SECONDS = 600.0  # large tables are rewritten
-ONE_AT_A_TIME = 0x6B6F7069  # advisory lock; any number that no other user of the same PostgreSQL locks
+ONE_AT_A_TIME = 0x6B6F7069  # id of an advisory lock; no other user of the same PostgreSQL may use it
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Migrate. Safe to call from several processes at once: one of them migrates, the others wait for it."""
     transactions = Transactions(engine)
-    # A server that hangs fails here soon: only one that answers gets the time for a migration.
+    # A server that hangs fails here after a short timeout; the migration itself has a long one.
     transactions.read(lambda connection: connection.scalar(text("SELECT 1")))
     transactions.write(lambda connection: _upgrade(connection, revision), MIGRATION_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Alembic runs this. It works in the transaction that `upgrade` has begun, and so all or nothing."""
+"""Alembic runs this module inside the transaction that `upgrade` has begun: all or nothing."""
 
 from alembic import context
 

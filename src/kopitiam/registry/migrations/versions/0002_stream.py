@@ -1,4 +1,4 @@
-"""The stream: how far each shard is, what was processed, partial results, barriers; the nodes of a fleet."""
+"""The stream: positions of shards, processed volumes, partials, barriers; the nodes of a fleet."""
 
 import sqlalchemy as sa
 from alembic import op

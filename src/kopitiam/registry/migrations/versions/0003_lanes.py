@@ -1,4 +1,4 @@
-"""The log of a shard has two lanes. What is there stays where it is, which is the express lane."""
+"""The log of a shard has two lanes. Existing chunks are in the express lane."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""Who this registry is and how far it has come; what nobody knows; what bytes lie in storage."""
+"""The identity and mark of the registry; orphans in storage; digests of stored files."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Claims name the holder of the lease, and an embedded registry keeps its own clock."""
+"""Claims name the holder of the lease; a SQLite registry stores its own clock."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Rows that came into each stage of a run, and rows that went on, by shard."""
+"""Rows into and out of each stage of a run, by shard."""
 
 import sqlalchemy as sa
 from alembic import op

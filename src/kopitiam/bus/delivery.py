@@ -139,14 +139,14 @@ def encode(message: Message) -> bytes:
     """Raises `ValueError` for a message larger than receivers accept."""
     data = _encoder.encode(message)
     if len(data) > MAX_BYTES:
-        raise ValueError(f"{type(message).__name__} of {len(data):,} bytes, where {MAX_BYTES:,} are allowed")
+        raise ValueError(f"{type(message).__name__} has {len(data):,} bytes; {MAX_BYTES:,} are allowed")
     return data
 
 
 def decode(data: bytes) -> Message | None:
     """Returns None, and logs a warning, for anything that is not a message of this version."""
     if len(data) > MAX_BYTES:
-        flaw = f"{len(data):,} bytes, where {MAX_BYTES:,} are allowed"
+        flaw = f"{len(data):,} bytes; at most {MAX_BYTES:,} are allowed"
     else:
         try:
             return _decoder.decode(data)

@@ -26,7 +26,7 @@ from kopitiam.system.files import locked, replace_file
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 USER = "kopitiam"
-_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the wrapper on the PATH may insist on its own user
+_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the wrapper on the PATH may need another user
 _PORTS = range(10_000, 30_000)  # below the ephemeral ports
 _INSTALL = "install RabbitMQ, for example: apt-get install --no-install-recommends rabbitmq-server"
 _ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
@@ -108,9 +108,9 @@ class PrivateBroker:
         deadline = time.monotonic() + START_SECONDS
         while not takes_connections(port):
             if broker.poll() is not None:
-                raise ServiceError(f"rabbitmq: it ended while starting: {self._last_words()}")
+                raise ServiceError(f"rabbitmq: it ended while starting: {self._last_log_lines()}")
             if time.monotonic() > deadline:
-                raise ServiceError(f"rabbitmq: not up after {START_SECONDS:.0f} s: {self._last_words()}")
+                raise ServiceError(f"rabbitmq: not up after {START_SECONDS:.0f} s: {self._last_log_lines()}")
             time.sleep(0.1)
 
     def _environment(self, dist_port: int, epmd_port: int) -> dict[str, str]:
@@ -208,7 +208,7 @@ class PrivateBroker:
         except psutil.TimeoutExpired:
             raise ServiceError(f"rabbitmq: process {process.pid} ({name}) does not end") from None
 
-    def _last_words(self) -> str:
+    def _last_log_lines(self) -> str:
         lines = (self._folder / "log" / "broker.out").read_text(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 

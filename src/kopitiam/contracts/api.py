@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
 MOST_CHUNKS = 10_000_000
-MOST_REJECTED_BYTES = 8 << 20  # of rows that a client set aside, in one call
+MOST_REJECTED_BYTES = 8 << 20  # of rows that a client rejected, in one call
 MOST_REJECTED_PARTS = 99_999
 MOST_QUESTIONS = 100  # in one run
 ATTEMPT_HEADER = "Kopitiam-Attempt"  # the attempt whose answers a file belongs to
@@ -56,7 +56,7 @@ class TableStatus(_Message):
 
 
 class StageStatus(_Message):
-    """One shard of a stage: chunks expected and processed, rows that came in and rows that went on."""
+    """One shard of a stage: chunks expected and processed, rows in and rows out."""
 
     role: StageRole
     expected: int | None
@@ -158,7 +158,7 @@ class AnswerColumnView(_Message):
 
 
 class IndexColumn(AnswerColumnView):
-    listed: bool  # shown in tables: all but the marks of matching and the ids that have a name
+    listed: bool  # shown in tables: all except `…_is_matched` and ids whose name is shown
     matched: str | None  # for a name: the column that says whether the id was found in its table
 
 

@@ -68,8 +68,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Committed:
-    """`repeated`: the batch was committed before, and nothing changed. `ignored` runs were over or gone, and
-    nothing of them was stored."""
+    """`repeated`: the batch was committed before, and nothing changed. `ignored` runs were over or
+    deleted, and nothing of them was stored."""
 
     outcome: Literal["committed", "repeated"]
     ignored: frozenset[str] = field(default_factory=frozenset)

@@ -78,11 +78,11 @@ class StorageSection(_Section):
         if bool(self.access_key.get_secret_value()) != bool(self.secret_key.get_secret_value()):
             raise ValueError("access_key and secret_key: want both or none")
         if self.access_key.get_secret_value() and not self.url.startswith("s3://"):
-            raise ValueError("access_key and secret_key: only s3:// has a use for them")
+            raise ValueError("access_key and secret_key: only s3:// uses them")
         return self
 
     def beside(self, name: str) -> "StorageSection":
-        """A separate place below this one; a home has only one user, and stays as it is."""
+        """A separate folder below this one. A home is not shared, and is returned unchanged."""
         return self if self.url == "file" else self.model_copy(update={"url": f"{self.url}/{name}"})
 
 
@@ -210,7 +210,7 @@ class MonitorSection(_Section):
     revive_limit: int = Field(5, ge=0)  # attempts in a row, then an alarm
 
     @model_validator(mode="after")
-    def _can_hear_in_time(self) -> "MonitorSection":
+    def _timeout_covers_heartbeats(self) -> "MonitorSection":
         if self.timeout_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("timeout_seconds: want at least two heartbeats")
         return self
@@ -228,7 +228,7 @@ class NodesSection(_Section):
     def _names_are_unique(self) -> "NodesSection":
         names = [*self.gateways, *self.pipelines, *self.monitors, *self.services]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"{', '.join(twice)}: a name stands for one node only")
+            raise ValueError(f"{', '.join(twice)}: a name may be used for one node only")
         return self
 
     @property
@@ -247,7 +247,7 @@ class QuestionsSection(_Section):
     hours: tuple[str, str] = ("06:00:00", "23:00:00")
     min_amount: str = "75"
     top: int = 3
-    max_groups: int = Field(10_000_000, ge=1)  # limit for the groups of a question of a client
+    max_groups: int = Field(10_000_000, ge=1)  # that the keys of one question may make
 
     def parameters(self) -> Parameters:
         return Parameters(*self.years, *self.hours, self.min_amount, self.top)

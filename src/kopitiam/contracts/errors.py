@@ -3,16 +3,16 @@
 KopitiamError
 ├── UserError            2   the user's input or configuration: one clear line, never a stack trace
 │   ├── InputError           a folder, file, column or encoding that cannot be read
-│   ├── QuestionError        a definition of a question that cannot be answered exactly, or makes no sense
+│   ├── QuestionError        a definition of a question that cannot be answered exactly, or is invalid
 │   ├── BadRows              rows that do not parse, where --strict makes them fatal
-│   ├── ConfigError          a parameter or setting that makes no sense
+│   ├── ConfigError          an invalid parameter or setting
 │   └── RegistryRefused      a registry that is missing, damaged, older than its files, or of other files
 ├── Difference           1   answers that differ from those expected
 ├── RunFailed            1   the computation itself failed
 │   └── PartialsDiffer       stored partials differ from those that were written or committed
 ├── RunError             1   a request that the state of the run does not allow
 │   ├── RunNotFound      2   no run has this id: the user's input too
-│   ├── RunOver              the run is over, or takes no more chunks
+│   ├── RunOver              the run is over, or accepts no more chunks
 │   ├── TableSealed          a new chunk for a table that has had its END
 │   ├── IllegalTransition    the run cannot change from its state to that one
 │   ├── BarrierNotReady      not all expected chunks and rows are processed

@@ -144,9 +144,9 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield lane, after, upto, chunk.sequence, *fields
 
     def _heads(self, start: Offset, shard: int) -> Offset:
-        """Each lane gets half of the room, and the room that the other lane does not use. The lanes get an odd
-        place in turn. If the express lane has a run of its own, the slow lane gets less: that run does not wait
-        for a large batch."""
+        """Each lane gets half of the room, and the room that the other lane does not use. The lanes get an
+        odd place in turn. If the express lane has a run of its own, the slow lane gets less, so that this run
+        does not wait for a large batch."""
         express, slow = str(shard), str(slow_lane(shard))
         room = self._bounds.of_one_shard
         head = self._head(start, express, room.half(rounding=(start[express] + start[slow]) % 2))

@@ -16,17 +16,17 @@ MARKS: tuple[Mark, ...] = get_args(Mark)
 _STAGE = re.compile(r"[a-z][a-z0-9_]{0,79}")
 
 
-def read_rank(given: Any, keys: Sequence[Named], measures: Sequence[Named]) -> Rank | None:
+def read_rank(clause: Any, keys: Sequence[Named], measures: Sequence[Named]) -> Rank | None:
     """The rank of a definition; None without `rank`."""
-    if given is None:
+    if clause is None:
         return None
-    if not isinstance(given, Mapping) or set(given) - {"by", "within", "top", "order"}:
+    if not isinstance(clause, Mapping) or set(clause) - {"by", "within", "top", "order"}:
         raise DefinitionError("rank", 'want { by = "measure", within = ["key", …], top = 3, order = "desc" }')
     if not measures:
         raise DefinitionError(
             "rank", 'there is no measure to rank by; add one: measure = { purchases = "count(*)" }'
         )
-    by, within, top = given.get("by"), given.get("within", []), given.get("top")
+    by, within, top = clause.get("by"), clause.get("within", []), clause.get("top")
     if not isinstance(by, str) or by not in {measure.name for measure in measures}:
         raise DefinitionError("rank", f"by = {shown(by)}: want one of {', '.join(m.name for m in measures)}")
     names = [key.name for key in keys]
@@ -39,30 +39,30 @@ def read_rank(given: Any, keys: Sequence[Named], measures: Sequence[Named]) -> R
         raise DefinitionError(
             "rank", f'top = {shown(top)}: want 1 to {MAX_TOP:,}, or "@top" for the run\'s own'
         )
-    if (order := given.get("order", "desc")) not in ("asc", "desc"):
+    if (order := clause.get("order", "desc")) not in ("asc", "desc"):
         raise DefinitionError("rank", f'order = {shown(order)}: want "asc" or "desc"')
     return Rank(by, tuple(dict.fromkeys(within)), None if top == "@top" else top, order == "asc")
 
 
-def read_chart(given: Any, known: Sequence[str]) -> Chart | None:
+def read_chart(clause: Any, known: Sequence[str]) -> Chart | None:
     """The chart of a definition, with columns among `known`; None without `chart`."""
-    if given is None:
+    if clause is None:
         return None
-    if not isinstance(given, Mapping) or set(given) - {"mark", "x", "y", "color"}:
+    if not isinstance(clause, Mapping) or set(clause) - {"mark", "x", "y", "color"}:
         raise DefinitionError("chart", 'want { mark = "bar", x = "column", y = "column", color = "column" }')
-    mark = given.get("mark")
+    mark = clause.get("mark")
     if mark not in MARKS:
         raise DefinitionError("chart", f"mark = {shown(mark)}: want one of {', '.join(MARKS)}")
     for axis in ("x", "y", "color"):
         choices = [*known, "count"] if mark == "histogram" and axis == "y" else known
-        if (axis in given or axis != "color") and given.get(axis) not in choices:
+        if (axis in clause or axis != "color") and clause.get(axis) not in choices:
             raise DefinitionError(
-                "chart", f"{axis} = {shown(given.get(axis))}: want one of {', '.join(choices)}"
+                "chart", f"{axis} = {shown(clause.get(axis))}: want one of {', '.join(choices)}"
             )
-    return Chart(mark, given["x"], given["y"], given.get("color", ""))
+    return Chart(mark, clause["x"], clause["y"], clause.get("color", ""))
 
 
-def read_stages(given: Any, name: str, rank: Rank | None, attributes: Sequence[ColumnRef]) -> Stages:
+def read_stages(clause: Any, name: str, rank: Rank | None, attributes: Sequence[ColumnRef]) -> Stages:
     """The names that the definition gives, and default names for the others."""
     tables = list(dict.fromkeys(attribute.table for attribute in attributes))
     default: dict[str, Any] = {
@@ -70,9 +70,9 @@ def read_stages(given: Any, name: str, rank: Rank | None, attributes: Sequence[C
         "rank": f"{'rank' if rank else 'sum'}_{name}",
         "join": [f"join_{table}_{name}" for table in tables],
     }
-    if not isinstance(given, Mapping) or set(given) - set(default):
+    if not isinstance(clause, Mapping) or set(clause) - set(default):
         raise DefinitionError("stages", 'want { aggregate = "…", rank = "…", join = ["…"] }')
-    chosen = default | dict(given)
+    chosen = default | dict(clause)
     joins = chosen["join"]
     if not isinstance(joins, list) or len(joins) != len(tables):
         raise DefinitionError("stages", f"join: want a name for each of {', '.join(tables) or 'no table'}")

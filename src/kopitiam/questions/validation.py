@@ -192,8 +192,8 @@ class _Definition:
 
     def _pairs(self, key: str) -> list[tuple[str, str]]:
         """Names and expressions, given as a table or as a list of pairs."""
-        given = self.entry.get(key, {})
-        pairs = list(given.items()) if isinstance(given, Mapping) else given
+        value = self.entry.get(key, {})
+        pairs = list(value.items()) if isinstance(value, Mapping) else value
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
             raise DefinitionError(key, 'want { name = "expression", … }')
         return [(name, text) for name, text in pairs]
@@ -282,18 +282,18 @@ class _Definition:
         return text
 
     def _texts(self, key: str, *, may_be_missing: bool = False) -> tuple[str, ...]:
-        given = self.entry.get(key, [] if may_be_missing else None)
-        if given is None:
+        texts = self.entry.get(key, [] if may_be_missing else None)
+        if texts is None:
             raise DefinitionError(key, f'is missing; want {key} = ["…"]')
-        if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise DefinitionError(key, f'want a list of texts, such as {key} = ["…"]')
-        if not given and not may_be_missing:
+        if not texts and not may_be_missing:
             raise DefinitionError(key, f'is empty; want {key} = ["…"]')
-        if len(given) > MOST[key]:
-            raise DefinitionError(key, f"has {len(given)} entries; at most {MOST[key]} are allowed")
-        if twice := [text for text in given if given.count(text) > 1]:
+        if len(texts) > MOST[key]:
+            raise DefinitionError(key, f"has {len(texts)} entries; at most {MOST[key]} are allowed")
+        if twice := [text for text in texts if texts.count(text) > 1]:
             raise DefinitionError(key, f"{twice[0][:60]!r} is listed twice")
-        return tuple(given)
+        return tuple(texts)
 
 
 def _require_distinct(

@@ -51,10 +51,10 @@ class AttemptTransactions(RegistryBase):
         names = frozenset(runs)
 
         def list_attempts(connection: Connection) -> dict[str, list[Attempt]]:
-            of = attempts.c
-            query = select(of.run, of.attempt, of.reason).where(_is_at(names, step, node))
+            columns = attempts.c
+            query = select(columns.run, columns.attempt, columns.reason).where(_is_at(names, step, node))
             by_run: dict[str, list[Attempt]] = defaultdict(list)
-            for row in connection.execute(query.order_by(of.begun_at, of.attempt)):
+            for row in connection.execute(query.order_by(columns.begun_at, columns.attempt)):
                 by_run[row.run].append(Attempt(row.attempt, row.reason))
             return dict(by_run)
 

@@ -81,9 +81,9 @@ class BatchTransactions(RegistryBase):
 
 
 def partials_of(connection: Connection, run: str) -> list[Partial]:
-    of = partials.c
-    query = select(of.run, of.path, of.level, of.rows).where(of.run == run)
-    return [Partial(*row) for row in connection.execute(query.order_by(of.path))]
+    columns = partials.c
+    query = select(columns.run, columns.path, columns.level, columns.rows).where(columns.run == run)
+    return [Partial(*row) for row in connection.execute(query.order_by(columns.path))]
 
 
 def _replace_partials(connection: Connection, run: str, old: Collection[str], new: Partial) -> bool:

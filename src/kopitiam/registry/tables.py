@@ -93,19 +93,23 @@ def processed(connection: Connection, run: str) -> ByTable:
 def volumes_by_run(
     connection: Connection, volumes: Table, condition: ColumnElement[bool]
 ) -> dict[str, ByTable]:
-    of = volumes.c
-    query = select(of.run, of.table_name, of.shard, of.chunks, of.rows).where(condition)
+    columns = volumes.c
+    query = select(columns.run, columns.table_name, columns.shard, columns.chunks, columns.rows).where(
+        condition
+    )
     by_run: dict[str, dict[str, dict[int, Volume]]] = {}
-    for run, table, shard, chunk_count, rows in connection.execute(query.order_by(of.table_name, of.shard)):
+    for run, table, shard, chunk_count, rows in connection.execute(
+        query.order_by(columns.table_name, columns.shard)
+    ):
         by_run.setdefault(run, {}).setdefault(table, {})[shard] = Volume(chunk_count, rows)
     return dict(by_run)
 
 
 def _stage_flows(connection: Connection, run: str) -> FlowByStage:
-    of = stage_progress.c
-    query = select(of.stage, of.shard, of.rows_in, of.rows_out).where(of.run == run)
+    columns = stage_progress.c
+    query = select(columns.stage, columns.shard, columns.rows_in, columns.rows_out).where(columns.run == run)
     flows: dict[str, dict[int, RowFlow]] = {}
-    for stage, shard, rows_in, rows_out in connection.execute(query.order_by(of.stage, of.shard)):
+    for stage, shard, rows_in, rows_out in connection.execute(query.order_by(columns.stage, columns.shard)):
         flows.setdefault(stage, {})[shard] = RowFlow(rows_in, rows_out)
     return flows
 

@@ -29,7 +29,7 @@ LOST_SECONDS = 60.0  # longer than it takes to revive a worker and start an exec
 _POLL_SECONDS = 0.1
 _WATCH_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
-_EXECUTOR_START_FACTOR = 3  # an executor may take so many times as long as the driver on a busy machine
+_EXECUTOR_START_FACTOR = 3  # an executor may take this many times as long as the driver on a busy machine
 _PORTS = {"spark": 7077, "https": 443, "http": 80}
 
 
@@ -135,7 +135,7 @@ def _no_executor(master: str | None, seconds: float) -> ServiceError:
 
 def _ended(master: str | None) -> ServiceError:
     """A master ends an application whose executors fail one after the other."""
-    return ServiceError(f"spark.master {master}: has ended this application: its executors do not last")
+    return ServiceError(f"spark.master {master}: has ended this application: its executors keep failing")
 
 
 def _unreachable_reason(places: Iterable[str]) -> str | None:

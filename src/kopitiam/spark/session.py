@@ -116,7 +116,7 @@ class SparkEngine:
 def spark_engine(
     options: SparkOptions, workspace: Path, logs: KeptLogs | None = None
 ) -> Iterator[SparkEngine]:
-    """As `spark_session`, for callers that restart Spark when it died. `logs` keeps the logs of those."""
+    """As `spark_session`, for callers that restart Spark. `logs` keeps the logs of JVMs that died."""
     # When the JVM is killed, pyspark's servers would print tracebacks to the terminal.
     socketserver.BaseServer.handle_error = _ignore_error  # type: ignore[method-assign,assignment]
     engine = SparkEngine(options, workspace, logs)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _ATOMIC_STORES = frozenset({"s3", "gcs", "abfs"})
 _TRANSFERS = 8  # at once
 _DETAILS = re.compile(r"\n|; Details| \(Request ID")
-_TRIES = 100  # to remove a folder while others remove its files too: each try removes at least one
+_TRIES = 100  # to remove a folder while other processes remove its files too: each try removes at least one
 
 
 class ArrowStorage:

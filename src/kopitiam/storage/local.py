@@ -102,7 +102,7 @@ class LocalStorage:
 
 
 def _link(file: Path, path: Path) -> bool:
-    """False if the name is taken: unlike a rename, a link never replaces a file."""
+    """Link the file; False if the name exists. Unlike a rename, a link never replaces a file."""
     try:
         os.link(file, path)
     except FileExistsError:

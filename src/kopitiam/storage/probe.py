@@ -19,12 +19,12 @@ def probe(storage: StoragePort) -> None:
     def read_back() -> None:
         with storage.open(key) as file:
             if file.read() != _CONTENT:
-                raise OSError("other bytes come back than were written")
+                raise OSError("the bytes read differ from those written")
 
     def delete() -> None:
         storage.remove(key)
         if storage.find(str(key)):
-            raise OSError("it is still there")
+            raise OSError("it still exists")
 
     _step("reached", lambda: storage.find(str(key)))  # an unreachable store fails at the first step
     _step("written", lambda: storage.replace(key, _CONTENT))

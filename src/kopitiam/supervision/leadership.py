@@ -73,7 +73,7 @@ class Leadership:
         for node in self._previous.values():
             if node.state == "stopped":
                 self.liveness.on_stopped(node.name, node.epoch)
-            elif node.alarm is not None and node.state != "alive":  # of a living node it is its own trouble
+            elif node.alarm is not None and node.state != "alive":  # an alive node reports its own alarm
                 self.liveness.give_up(node.name, node.alarm)
         self._are_gateways_alive = threading.Event()
         self.coordinator = Coordinator(

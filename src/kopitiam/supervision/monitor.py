@@ -179,7 +179,8 @@ class Monitor:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Deaf for so long that the others take it for dead: it takes no part in elections."""
+        """The bus has been lost for longer than the timeout. Other monitors consider this one dead, and it takes
+        no part in elections."""
         return (
             self._is_bus_lost and self._steady() - self._own_heartbeat_at > self._context.pace.timeout_seconds
         )
@@ -254,7 +255,7 @@ class Monitor:
             _log.warning("%s leads, epoch %d", self._context.name, epoch)
 
     def _new_bully(self) -> Bully:
-        """In its initial state."""
+        """Return the election machine in its initial state."""
         pace = self._context.pace
         return Bully(
             self._my_id,

@@ -65,8 +65,8 @@ CUSTOMERS_IN_TURN = 5
 SKEWED_SHARE = 0.99
 UNSOLD = 500_000_000  # records from this index on have ids that no sale has
 ID_STRIDE = 9_999_999_967  # a prime: its multiples spread over the whole range without repetition
-MISSING_EVERY = 3  # one id of so many is not in its table, with `Unmatched.SOME`
-TWICE_EVERY = 5  # one id of so many is listed twice
+MISSING_EVERY = 3  # every third id is not in its table, with `Unmatched.SOME`
+TWICE_EVERY = 5  # every fifth id is listed twice
 WILD_GENDERS = 0.01  # share of users with a long or hostile gender: there may be millions of users
 
 Integers = NDArray[np.int64]

@@ -101,7 +101,7 @@ def _wait_for(lock: IO[str], path: Path, deadline: float, kind: int) -> None:
             return fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise LockTimeout(f"{path.stem}: another kopi is busy with it, and has {path}") from None
+                raise LockTimeout(f"{path.stem}: another kopi process holds the lock {path}") from None
         time.sleep(_POLL_SECONDS)
 
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-_PAUSE = 0.75  # of the bound; a longer gap between two checks means that this process itself stood still
+_PAUSE = 0.75  # of the bound; a longer gap between two checks means that this process itself was suspended
 _ASK_SECONDS = 1.0
-LEAST_BOUND_SECONDS = 10.0  # a busy machine may take that long to respond, whatever the settings say
+LEAST_BOUND_SECONDS = 10.0  # lower settings have no effect: a busy machine may take that long to respond
 _log = logging.getLogger(__name__)
 _FINAL_STEP_SECONDS = 30.0  # a failed final step is retried every ten; after this its run may be over
 
@@ -51,7 +51,7 @@ class Pulse:
     """Whether something responds: a thread calls it at intervals and may block; `is_silent` compares the time
     of the last response and never blocks.
 
-    If this process itself stood still, the bound is extended by as long.
+    If this process itself was suspended, the bound is extended by that time.
     """
 
     def __init__(

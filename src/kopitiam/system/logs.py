@@ -1,6 +1,6 @@
-"""Logs of processes: rotation while they run, the last lines of one, and the logs of crashed Sparks.
+"""Logs of processes: rotation while they run, the last lines of a log, and the logs of crashed Spark JVMs.
 
-Of these the latest few are kept in the folder `logs` of the home, each cut to its end.
+The latest few of these logs are kept in the folder `logs` of the home, each cut to its last bytes.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ class KeptLogs:
         Returns the new file, which only its owner can read; None if there is no log, or no space for it.
         """
         parts = [log for log in (scratch / f"{SPARK_LOG}.1", scratch / SPARK_LOG) if log.exists()]
-        at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        kept = self.folder / f"spark-{self.name}-{at}.log"
+        timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        kept = self.folder / f"spark-{self.name}-{timestamp}.log"
         try:
             if not sum(part.stat().st_size for part in parts):
                 return None

@@ -107,7 +107,7 @@ class _AnswerTables:
     def _counted(self) -> str:
         """The rows that pass the filters, with the attributes that are keys."""
         question = self.question
-        conditions = [self._condition(each) for each in question.filters] or ["TRUE"]
+        conditions = [self._condition(condition) for condition in question.filters] or ["TRUE"]
         in_keys = dict.fromkeys(a for key in question.keys for a in _key_attributes(key.expression))
         joined = {a.table: a for a in in_keys}.values()
         shown = "".join(
@@ -141,13 +141,13 @@ class _AnswerTables:
         keys = [f"{to_sql(key.expression, _counted_name)} AS {_quoted(key.name)}" for key in question.keys]
         if question.lists_rows:
             return f'SELECT {", ".join(keys)} FROM "counted_{question.name}"'  # noqa: S608
-        kept = {each: f'"aggregate {number}"' for number, each in enumerate(question.aggregates)}
-        parts = [f"{_aggregate(each)} AS {name}" for each, name in kept.items()]
+        names = {a: f'"aggregate {number}"' for number, a in enumerate(question.aggregates)}
+        parts = [f"{_aggregate(a)} AS {name}" for a, name in names.items()]
         grouped = f'SELECT {", ".join([*keys, *parts])} FROM "counted_{question.name}"'  # noqa: S608
         if question.keys:
             grouped += f" GROUP BY {', '.join(str(n) for n in range(1, len(keys) + 1))}"
         named = [_quoted(key.name) for key in question.keys] + [
-            f"{to_sql(measure.expression, lambda a: kept[a])} AS {_quoted(measure.name)}"  # type: ignore[index]
+            f"{to_sql(measure.expression, lambda a: names[a])} AS {_quoted(measure.name)}"  # type: ignore[index]
             for measure in question.measures
         ]
         return self._ranked(f"SELECT {', '.join(named)} FROM ({grouped})")  # noqa: S608

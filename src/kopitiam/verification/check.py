@@ -193,8 +193,8 @@ def compare_summary(
             yield from _compare_table(table, count, summary.tables.get(table, {}))
     if summary.unmatched:
         for table, missing in unmatched.items():
-            found = summary.unmatched.get(table, "nothing")
-            yield SummaryFigure(f"{SUMMARY_FILE}: ids not found in {table}", missing, found)
+            recorded = summary.unmatched.get(table, "nothing")
+            yield SummaryFigure(f"{SUMMARY_FILE}: ids not found in {table}", missing, recorded)
     if summary.answers:
         for name, rows in answers.items():
             yield SummaryFigure(
@@ -227,8 +227,8 @@ def verify(
     base = summary.question_set or default or QuestionSet.of_catalog()
     checked = QuestionSet(parameters or base.parameters, tuple(questions or base.questions))
     # A run rejects a row for any column that it reads, so the check reads the same columns.
-    asked = [*checked.questions, *(summary.question_set.questions if summary.question_set else ())]
-    with load_tables(data, asked) as tables:
+    questions_read = [*checked.questions, *(summary.question_set.questions if summary.question_set else ())]
+    with load_tables(data, questions_read) as tables:
         database, scratch = tables.database, tables.scratch
         answer_questions(database, checked.parameters, checked.questions)
         checks = [compare(database, question, results, scratch) for question in checked.questions]

@@ -1,4 +1,4 @@
-"""Nodes as detached processes: small real ones, started, frozen, killed and stopped."""
+"""Nodes as detached processes: starting, freezing, killing and stopping small real processes."""
 
 import json
 import os
@@ -23,7 +23,10 @@ from waiting import eventually
 
 SLEEP = "import time; time.sleep(60)"
 PARENT_OF_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'])"
-DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
+IGNORES_SIGTERM = (
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    f"print('ignoring SIGTERM', flush=True); {SLEEP}"
+)
 
 
 def record_of(home, name="pipeline-1") -> ProcessRecord:
@@ -37,7 +40,7 @@ def freeze(pid: int) -> None:
     eventually(lambda: process_state(psutil.Process(pid)) == "frozen")
 
 
-def test_a_process_that_was_started_is_written_down(home, program):
+def test_launch_writes_a_record_of_the_process(home, program):
     begun = time.time()
     launched = launch(home, program())
     written = json.loads(home.record("pipeline-1").read_text())
@@ -48,7 +51,7 @@ def test_a_process_that_was_started_is_written_down(home, program):
     assert is_running(home, "pipeline-1")
 
 
-def test_starting_again_what_runs_changes_nothing(home, program):
+def test_launching_a_running_node_changes_nothing(home, program):
     first = launch(home, program())
     before = home.record("pipeline-1").read_bytes()
     again = launch(home, program())
@@ -57,13 +60,13 @@ def test_starting_again_what_runs_changes_nothing(home, program):
     assert [process.pid for process in processes_of(home, "pipeline-1")] == [first.pid]
 
 
-def test_many_who_start_a_node_at_once_start_it_once(home, program):
+def test_concurrent_launches_of_a_node_start_it_once(home, program):
     with ThreadPoolExecutor(8) as pool:
         pids = {launched.pid for launched in pool.map(lambda _: launch(home, program()), range(8))}
     assert [process.pid for process in processes_of(home, "pipeline-1")] == list(pids)
 
 
-def test_a_dead_node_is_started_anew(home, program):
+def test_a_dead_node_is_launched_again(home, program):
     first = launch(home, program())
     first.child.kill()
     first.child.wait()
@@ -73,7 +76,7 @@ def test_a_dead_node_is_started_anew(home, program):
     assert record_of(home).pid == second.pid
 
 
-def test_a_dead_node_that_nobody_has_buried_counts_as_dead(home, program):
+def test_a_zombie_process_counts_as_dead(home, program):
     first = launch(home, program())
     os.kill(first.pid, signal.SIGKILL)
     eventually(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
@@ -81,23 +84,23 @@ def test_a_dead_node_that_nobody_has_buried_counts_as_dead(home, program):
     assert launch(home, program()).pid != first.pid
 
 
-def test_a_number_that_went_to_another_process_is_not_taken_for_the_node(home, program):
-    stranger = subprocess.Popen(["sleep", "60"])
+def test_a_process_that_reuses_the_pid_is_not_taken_for_the_node(home, program):
+    unrelated = subprocess.Popen(["sleep", "60"])
     try:
-        write_record(home, "pipeline-1", "pipeline", stranger.pid, ["sleep", "60"])
+        write_record(home, "pipeline-1", "pipeline", unrelated.pid, ["sleep", "60"])
         written = json.loads(home.record("pipeline-1").read_text())
         home.record("pipeline-1").write_text(json.dumps(written | {"created": written["created"] - 60}))
         assert not is_running(home, "pipeline-1")
-        assert launch(home, program()).pid != stranger.pid
+        assert launch(home, program()).pid != unrelated.pid
         stop(home, "pipeline-1")
-        assert stranger.poll() is None
+        assert unrelated.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        unrelated.kill()
+        unrelated.wait()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
-def test_a_record_that_cannot_be_read_is_as_good_as_none(home, program, content):
+def test_an_unreadable_record_is_treated_as_missing(home, program, content):
     home.nodes.mkdir(parents=True)
     home.record("pipeline-1").write_text(content)
     assert read_record(home, "pipeline-1") is None
@@ -107,7 +110,7 @@ def test_a_record_that_cannot_be_read_is_as_good_as_none(home, program, content)
 
 
 @pytest.mark.parametrize("name", ["pipeline-1", "monitor-1"])
-def test_a_frozen_node_without_a_port_is_replaced_and_left_alone(home, program, name):
+def test_a_frozen_node_without_a_port_is_replaced_and_not_killed(home, program, name):
     frozen = launch(home, program(name=name))
     freeze(frozen.pid)
     fresh = launch(home, program(name=name))
@@ -116,7 +119,7 @@ def test_a_frozen_node_without_a_port_is_replaced_and_left_alone(home, program, 
     assert process_state(psutil.Process(frozen.pid)) == "frozen"
 
 
-def test_a_frozen_node_that_was_replaced_goes_when_its_successor_is_stopped(home, program):
+def test_stopping_a_node_also_ends_the_frozen_process_that_it_replaced(home, program):
     frozen = launch(home, program())
     freeze(frozen.pid)
     fresh = launch(home, program())
@@ -133,7 +136,7 @@ def test_a_frozen_node_that_holds_a_port_is_killed_first(home, program, name):
     assert process_state(psutil.Process(frozen.pid)) == "gone"
 
 
-def test_what_a_dead_node_left_behind_is_ended_before_it_starts_again(home, program):
+def test_orphans_of_a_dead_node_are_ended_before_it_is_launched_again(home, program):
     launched = launch(home, program(PARENT_OF_ONE))
     eventually(lambda: len(processes_of(home, "pipeline-1")) == 2)
     [orphan] = [process for process in processes_of(home, "pipeline-1") if process.pid != launched.pid]
@@ -143,93 +146,93 @@ def test_what_a_dead_node_left_behind_is_ended_before_it_starts_again(home, prog
     assert process_state(orphan) == "gone"
 
 
-def test_a_node_that_ends_at_once_says_why(home, program):
+def test_a_node_that_exits_at_once_raises_its_exit_code_and_last_line(home, program):
     launched = launch(home, program("import sys; print('no disk', file=sys.stderr); sys.exit(1)"))
     with pytest.raises(ServiceError, match=r"^pipeline-1: ended with exit code 1: no disk$"):
         launched.raise_if_ends_within(20)
 
 
-def test_a_node_that_finds_its_settings_wrong_ends_with_the_code_for_that(home, program):
+def test_exit_code_2_of_a_node_raises_a_config_error(home, program):
     launched = launch(home, program("raise SystemExit(2)"))
     with pytest.raises(ConfigError, match="pipeline-1: ended with exit code 2: no output") as caught:
         launched.raise_if_ends_within(20)
     assert caught.value.exit_code == 2
 
 
-def test_only_the_last_words_of_this_life_are_told(home, program):
-    launch(home, program("print('an earlier life'); raise SystemExit(1)")).child.wait()
+def test_the_error_has_the_last_log_lines_of_this_process_only(home, program):
+    launch(home, program("print('an earlier process'); raise SystemExit(1)")).child.wait()
     launched = launch(home, program("[print('line', n) for n in range(9)]; raise SystemExit(3)"))
     with pytest.raises(ServiceError) as caught:
         launched.raise_if_ends_within(20)
     assert str(caught.value).splitlines()[1:] == [f"  line {n}" for n in range(4, 9)]
 
 
-def test_a_node_that_is_killed_in_its_first_moments_says_so(home, program):
+def test_a_node_that_is_killed_at_once_raises_the_signal(home, program):
     launched = launch(home, program("import os; os.kill(os.getpid(), 9)"))
     with pytest.raises(ServiceError, match="was ended by signal 9"):
         launched.raise_if_ends_within(20)
 
 
-def test_a_node_that_lives_through_its_first_moments_is_left_to_itself(home, program):
+def test_a_node_that_keeps_running_raises_nothing(home, program):
     launched = launch(home, program())
     launched.raise_if_ends_within(0.1)
     assert is_running(home, "pipeline-1")
 
 
-def test_a_node_that_ran_already_and_ends_is_not_waited_for(home, program):
-    first = launch(home, program("print('I leave', flush=True); import time; time.sleep(60)"))
-    eventually(lambda: b"leave" in home.log("pipeline-1").read_bytes())
+def test_waiting_for_a_running_node_fails_when_that_node_ends(home, program):
+    first = launch(home, program("print('shutting down', flush=True); import time; time.sleep(60)"))
+    eventually(lambda: b"shutting" in home.log("pipeline-1").read_bytes())
     again = launch(home, program())
     first.child.kill()
     first.child.wait()
-    with pytest.raises(ServiceError, match=r"^pipeline-1: has ended: I leave$"):
+    with pytest.raises(ServiceError, match=r"^pipeline-1: has ended: shutting down$"):
         again.wait_until_ready(lambda: False, seconds=60)
 
 
-def test_a_node_that_is_not_ready_in_time_says_its_last_words(home, program):
-    launched = launch(home, program(DEAF))
-    eventually(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
-    with pytest.raises(ServiceError, match=r"^pipeline-1: not ready after 0 s: deaf$"):
+def test_a_node_that_is_not_ready_in_time_raises_its_last_log_line(home, program):
+    launched = launch(home, program(IGNORES_SIGTERM))
+    eventually(lambda: b"ignoring" in home.log("pipeline-1").read_bytes())
+    with pytest.raises(ServiceError, match=r"^pipeline-1: not ready after 0 s: ignoring SIGTERM$"):
         launched.wait_until_ready(lambda: False, seconds=0)
 
 
-def test_a_program_that_is_not_there_is_refused_in_one_line(home):
+def test_a_missing_program_raises_a_config_error_of_one_line(home):
     with pytest.raises(ConfigError, match=r"^pipeline-1: cannot run /no/where: No such file or directory$"):
         launch(home, Program("pipeline-1", "pipeline", lambda: ("/no/where",)))
 
 
-def test_stopping_ends_the_whole_family_and_leaves_only_the_log(home, program):
+def test_stopping_ends_a_node_with_its_children_and_leaves_only_the_log(home, program):
     launched = launch(home, program(PARENT_OF_ONE))
     eventually(lambda: len(processes_of(home, "pipeline-1")) == 2)
-    family = processes_of(home, "pipeline-1")
+    group = processes_of(home, "pipeline-1")
     assert stop(home, "pipeline-1")
     assert launched.child.wait() == -signal.SIGTERM
-    assert [process_state(process) for process in family] == ["gone", "gone"]
+    assert [process_state(process) for process in group] == ["gone", "gone"]
     assert list(home.nodes.iterdir()) == []
     assert home.log("pipeline-1").exists()
 
 
-def test_stopping_lets_a_node_finish_in_order(home, program, tmp_path):
-    farewell = tmp_path / "farewell"
+def test_stopping_runs_the_sigterm_handler_of_the_node(home, program, tmp_path):
+    result = tmp_path / "result"
     code = f"""
 import pathlib, signal, time
-def leave(*_):
-    pathlib.Path({str(farewell)!r}).write_text("done")
+def on_sigterm(*_):
+    pathlib.Path({str(result)!r}).write_text("done")
     raise SystemExit(0)
-signal.signal(signal.SIGTERM, leave)
+signal.signal(signal.SIGTERM, on_sigterm)
 print("ready", flush=True)
 time.sleep(60)
 """
     launch(home, program(code))
     eventually(lambda: b"ready" in home.log("pipeline-1").read_bytes())
     assert stop(home, "pipeline-1")
-    assert farewell.read_text() == "done"
+    assert result.read_text() == "done"
 
 
-def test_a_node_that_does_not_listen_is_killed(home, program, monkeypatch):
+def test_a_node_that_ignores_sigterm_is_killed(home, program, monkeypatch):
     monkeypatch.setattr(processes, "STOP_SECONDS", 0.2)
-    launched = launch(home, program(DEAF))
-    eventually(lambda: b"deaf" in home.log("pipeline-1").read_bytes())
+    launched = launch(home, program(IGNORES_SIGTERM))
+    eventually(lambda: b"ignoring" in home.log("pipeline-1").read_bytes())
     assert stop(home, "pipeline-1")
     assert launched.child.wait() == -signal.SIGKILL
 
@@ -243,7 +246,7 @@ def test_stopping_a_frozen_node_does_not_wait_for_it(home, program):
     assert frozen.child.wait() == -signal.SIGKILL
 
 
-def test_a_node_whose_record_is_lost_is_stopped_all_the_same(home, program):
+def test_a_node_without_a_record_is_stopped(home, program):
     launched = launch(home, program())
     home.record("pipeline-1").unlink()
     assert stop(home, "pipeline-1")
@@ -251,7 +254,7 @@ def test_a_node_whose_record_is_lost_is_stopped_all_the_same(home, program):
     assert list(home.nodes.iterdir()) == []
 
 
-def test_stopping_what_does_not_run_changes_nothing(home, program):
+def test_stopping_a_node_that_does_not_run_changes_nothing(home, program):
     assert not stop(home, "pipeline-1")
     assert not home.path.exists()
     launch(home, program())
@@ -259,7 +262,7 @@ def test_stopping_what_does_not_run_changes_nothing(home, program):
     assert not stop(home, "pipeline-1")
 
 
-def test_stopping_a_dead_node_removes_its_traces(home, program):
+def test_stopping_a_dead_node_removes_its_record_and_lock(home, program):
     launched = launch(home, program())
     launched.child.kill()
     launched.child.wait()
@@ -268,7 +271,7 @@ def test_stopping_a_dead_node_removes_its_traces(home, program):
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_node_that_is_stopped_leaves_no_temporary_files_and_those_of_others_stay(home, program, is_killed):
+def test_stopping_a_node_removes_its_temporary_files_and_no_others(home, program, is_killed):
     launched = launch(home, program(name="gateway-1"))
     own, others = (
         [
@@ -289,27 +292,29 @@ def test_a_node_that_is_stopped_leaves_no_temporary_files_and_those_of_others_st
     assert all((folder / "half.parquet").exists() for folder in others)
 
 
-def test_a_node_is_on_its_own(home, program, tmp_path, monkeypatch):
-    monkeypatch.setenv("KOPI_TOLD", "as it was")
-    told = tmp_path / "told"
+def test_a_node_has_its_own_session_and_inherits_the_environment_but_no_open_files(
+    home, program, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("KOPI_INHERITED", "inherited")
+    output = tmp_path / "output"
     code = f"""
 import json, os, pathlib, sys
 descriptors = [os.readlink(f"/proc/self/fd/{{n}}") for n in os.listdir("/proc/self/fd") if n in "012"]
 others = [n for n in os.listdir("/proc/self/fd") if int(n) > 2]
-pathlib.Path({str(told)!r}).write_text(json.dumps(
-    [os.getsid(0) == os.getpid(), sys.stdin.read(), len(others), os.environ["KOPI_TOLD"], descriptors]))
+pathlib.Path({str(output)!r}).write_text(json.dumps(
+    [os.getsid(0) == os.getpid(), sys.stdin.read(), len(others), os.environ["KOPI_INHERITED"], descriptors]))
 """
     with (tmp_path / "open").open("w") as kept:
         os.set_inheritable(kept.fileno(), True)
         launch(home, program(code)).child.wait()
-    is_leader, read, others, variable, descriptors = json.loads(told.read_text())
+    is_session_leader, read, others, variable, descriptors = json.loads(output.read_text())
     log = str(home.log("pipeline-1"))
-    assert (is_leader, read, variable) == (True, "", "as it was")
+    assert (is_session_leader, read, variable) == (True, "", "inherited")
     assert sorted(descriptors) == sorted(["/dev/null", log, log])
     assert others == 1  # the folder that is being listed
 
 
-def test_a_large_log_becomes_the_old_one_at_the_next_start(home, program, monkeypatch):
+def test_a_large_log_is_rotated_at_the_next_launch(home, program, monkeypatch):
     monkeypatch.setattr(logs, "MOST_BYTES", 10)
     log = home.log("pipeline-1")
     for word in ("first generation", "second generation", "third generation"):
@@ -319,23 +324,23 @@ def test_a_large_log_becomes_the_old_one_at_the_next_start(home, program, monkey
     assert len(list(log.parent.iterdir())) == 2
 
 
-def test_a_small_log_is_gone_on_with(home, program):
+def test_a_small_log_is_appended_to(home, program):
     for word in ("one", "two"):
         launch(home, program(f"print('{word}')")).child.wait()
     assert home.log("pipeline-1").read_text() == "one\ntwo\n"
 
 
-def test_a_lock_that_another_has_is_waited_for_and_then_told(tmp_path: Path):
+def test_a_lock_that_is_not_released_in_time_raises_a_service_error(tmp_path: Path):
     path = tmp_path / "node-1.lock"
     with (
         locked(path),
-        pytest.raises(ServiceError, match="node-1: another kopi is busy with it"),
+        pytest.raises(ServiceError, match="node-1: another kopi process holds the lock"),
         locked(path, seconds=0.1),
     ):
         pass
 
 
-def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_anew(tmp_path: Path):
+def test_a_lock_whose_file_was_removed_by_its_holder_is_created_again(tmp_path: Path):
     path = tmp_path / "node-1.lock"
 
     def take() -> bool:
@@ -358,7 +363,7 @@ for n in itertools.count():
 """
 
 
-def test_the_log_of_a_node_that_lives_and_of_its_children_stays_small(home, program):
+def test_the_log_of_a_running_node_and_its_children_is_rotated(home, program):
     most = 50_000
     launched = launch(home, program(ENDLESS))
     older = launched.log.with_name("pipeline-1.log.1")
@@ -368,7 +373,7 @@ def test_the_log_of_a_node_that_lives_and_of_its_children_stays_small(home, prog
         eventually(lambda: older.exists() and older.read_bytes() != first)
     assert launched.child.poll() is None
     assert older.stat().st_size > most
-    assert b"\0" not in older.read_bytes()  # they go on at the new end, not where they were
+    assert b"\0" not in older.read_bytes()  # they append after the rotation, not at the old offset
     assert {b"parent", b"child"} <= set(older.read_bytes().split())
     assert stat.S_IMODE(older.stat().st_mode) == 0o600
 
@@ -376,7 +381,7 @@ def test_the_log_of_a_node_that_lives_and_of_its_children_stays_small(home, prog
 @pytest.mark.parametrize(
     "scratch_of", [lambda home: home / "scratch", lambda home: ready_mark(home, "pipeline-1", 4711).parent]
 )
-def test_the_log_of_a_living_spark_stays_small(tmp_path: Path, scratch_of):
+def test_the_log_of_a_running_spark_is_rotated(tmp_path: Path, scratch_of):
     """Spark appends, as here, in `kopi serve` and in each pipeline of a fleet."""
     log = scratch_of(tmp_path) / SPARK_LOG
     log.parent.mkdir(parents=True)
@@ -388,7 +393,7 @@ def test_the_log_of_a_living_spark_stays_small(tmp_path: Path, scratch_of):
     assert log.with_name("spark.log.1").read_bytes() == b"first " * 200
 
 
-def test_a_log_that_is_kept_is_not_cut_though_it_is_longer_than_those_of_nodes(tmp_path: Path):
+def test_a_kept_log_is_not_rotated(tmp_path: Path):
     folder, node = tmp_path / "logs", tmp_path / "logs" / "pipeline-1.log"
     (tmp_path / SPARK_LOG).write_bytes(b"x" * 5_000)
     kept = KeptLogs(folder, "pipeline-1").keep(tmp_path)
@@ -399,7 +404,7 @@ def test_a_log_that_is_kept_is_not_cut_though_it_is_longer_than_those_of_nodes(t
     assert kept.stat().st_size == 5_000
 
 
-def test_last_words_are_found_after_a_log_was_cut(tmp_path):
+def test_last_lines_are_found_after_a_log_was_rotated(tmp_path):
     log = tmp_path / "node.log"
     log.write_text("kopi: this is why\n")
     assert logs.last_lines(log, since=10_000).strip() == "kopi: this is why"

@@ -135,7 +135,7 @@ def test_an_application_ends_when_all_executors_stay_lost():
 
 
 def test_an_application_ends_when_its_master_ended_it():
-    line = f"^spark.master {MASTER}: has ended this application: its executors do not last$"
+    line = f"^spark.master {MASTER}: has ended this application: its executors keep failing$"
     with pytest.raises(ServiceError, match=line):
         watch_over(session(lambda: 1, in_turn(False, True)), Future(), lost_seconds=10)
     with pytest.raises(ServiceError, match=line):

@@ -156,7 +156,7 @@ def test_a_store_that_returns_other_bytes_is_unavailable(tmp_path: Path) -> None
         def replace(self, key: Key, data: bytes) -> None:
             super().replace(key, data[:-1])
 
-    with pytest.raises(Unavailable, match=r"cannot be read: other bytes come back than were written"):
+    with pytest.raises(Unavailable, match=r"cannot be read: the bytes read differ from those written"):
         checked(lambda: Forgetful(tmp_path), "s3://b")
     assert list(tmp_path.iterdir()) == []
 
@@ -166,5 +166,5 @@ def test_a_store_that_deletes_nothing_is_unavailable(tmp_path: Path) -> None:
         def remove(self, key: Key) -> None:
             pass
 
-    with pytest.raises(Unavailable, match=r"cannot be deleted: it is still there"):
+    with pytest.raises(Unavailable, match=r"cannot be deleted: it still exists"):
         checked(lambda: Clinging(tmp_path), "s3://b")

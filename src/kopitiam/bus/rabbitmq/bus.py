@@ -109,7 +109,7 @@ class RabbitBus(BusPort):
         return self._subscribe("broadcast", handler, declare, _PREFETCH)
 
     def check(self) -> None:
-        """Await the confirm of a message to no queue: an open connection alone proves too little."""
+        """Await the confirm of a message without a queue: an open connection alone may not work."""
         if not self._connection.is_connected:
             raise BusUnavailable(self._failure_reason())
         self._publish(self._check_publisher, f"{self._prefix}.nobody", b"")

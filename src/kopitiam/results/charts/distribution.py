@@ -84,7 +84,7 @@ def distribution(answers: Answers, name: str, column: str) -> Distribution:
     question = answers.question_set.by_name[name]
     kind = question.columns_by_name[column].kind
     bounds, largest = _Bounds(), answers.schema(name).empty_table()
-    order = [(column, "descending"), *((each, "ascending") for each in question.sort_columns)]
+    order = [(column, "descending"), *((key, "ascending") for key in question.sort_columns)]
     for batch in answers.batches(name):
         bounds.add(_units(batch[column]), batch[column].null_count)
         largest = _first(pa.concat_tables([largest, pa.Table.from_batches([batch])]), order)

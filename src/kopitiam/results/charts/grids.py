@@ -79,17 +79,17 @@ class _Steps:
 def histogram(plan: ChartPlan, spread: Distribution) -> Canvas:
     """Bars between round bounds. The last one may be open, and is then dashed and labelled."""
     canvas = Canvas("y", "rows", plan.x.title, left=64, right=24, height=260, is_whole=True)
-    canvas.domain = (0, max(each.count for each in spread.bins))
+    canvas.domain = (0, max(bin_.count for bin_ in spread.bins))
     has_open = spread.bins[-1].is_open
     pitch = (canvas.width - (_OPEN_GAP if has_open else 0)) / len(spread.bins)
     boxes, ticks = [], []
-    for number, each in enumerate(spread.bins):
-        left = number * pitch + (_OPEN_GAP if each.is_open else 0)
-        hover = hover_text([(plan.x.name, bin_text(spread.kind, each)), ("rows", f"{each.count:,}")])
+    for number, bin_ in enumerate(spread.bins):
+        left = number * pitch + (_OPEN_GAP if bin_.is_open else 0)
+        hover = hover_text([(plan.x.name, bin_text(spread.kind, bin_)), ("rows", f"{bin_.count:,}")])
         boxes.append(
-            Box(0, each.count, left + 0.5, left + pitch - 0.5, colour_variable("bar"), hover, each.is_open)
+            Box(0, bin_.count, left + 0.5, left + pitch - 0.5, colour_variable("bar"), hover, bin_.is_open)
         )
-        ticks.append((left, _bound(spread.kind, each.first)))
+        ticks.append((left, _bound(spread.kind, bin_.first)))
     if not has_open:
         ticks.append((canvas.width, _bound(spread.kind, spread.bins[-1].beyond)))
     canvas.add_boxes(boxes)
@@ -111,12 +111,12 @@ def _add_bounds(canvas: Canvas, ticks: list[tuple[float, str]], pitch: float, ha
     canvas.add_labels([Label(text, x, canvas.height + 14, "middle") for x, text in [*kept, *last]])
 
 
-def bin_text(kind: Kind, each: Bin) -> str:
+def bin_text(kind: Kind, bin_: Bin) -> str:
     """`RM 74.00 to below RM 76.00`, or `RM 87.00 and more`."""
-    first, beyond = (_exact(kind, units) for units in (each.first, each.beyond))
-    if each.is_open:
+    first, beyond = (_exact(kind, units) for units in (bin_.first, bin_.beyond))
+    if bin_.is_open:
         return f"{first} and more"
-    return first if kind is Kind.COUNT and each.beyond - each.first == 1 else f"{first} to below {beyond}"
+    return first if kind is Kind.COUNT and bin_.beyond - bin_.first == 1 else f"{first} to below {beyond}"
 
 
 def _exact(kind: Kind, units: int) -> str:

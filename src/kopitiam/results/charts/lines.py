@@ -21,7 +21,7 @@ _HOVER: Spec = {"field": "h", "type": "nominal"}
 
 def line(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
     drawing = _Lines(plan, data, along)
-    values = [value for each in drawing.series for value in drawing.points(each)]
+    values = [value for series in drawing.series for value in drawing.points(series)]
     drawing.canvas.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
     drawing.mark_points(values)
     return drawing.canvas
@@ -31,14 +31,14 @@ def area(plan: ChartPlan, data: ChartData, along: Axis | None) -> Canvas:
     """Stacked areas if the figures add up to a whole; otherwise overlapping, half transparent ones."""
     drawing = _Lines(plan, data, along)
     if not plan.is_whole:
-        values = [value for each in drawing.series for value in drawing.points(each)]
+        values = [value for series in drawing.series for value in drawing.points(series)]
         mark: Spec = {"type": "area", "fillOpacity": 0.25, "line": False}
         drawing.canvas.add_points(values, mark, detail=_DETAIL, fill=_STROKE)
         drawing.canvas.add_points(values, {"type": "line", "strokeWidth": 2}, detail=_DETAIL, stroke=_STROKE)
         drawing.mark_points(values)
         return drawing.canvas
     base: dict[Identity, Decimal] = {}
-    stacks = [drawing.points(each, base) for each in drawing.series]
+    stacks = [drawing.points(series, base) for series in drawing.series]
     for values in stacks:
         drawing.canvas.add_points(values, {"type": "area"}, y2={"field": "z"}, detail=_DETAIL, fill=_STROKE)
     drawing.mark_points([value for values in stacks for value in values], is_seen=False)
@@ -49,7 +49,7 @@ def points(plan: ChartPlan, data: ChartData) -> Canvas:
     """A point for each row. More than ten series have one colour, and their names only on hover."""
     has_few = len({item.series for item in data.items}) <= CATEGORIES
     drawing = _Lines(plan, data, plan.color if has_few else None)
-    values = [value for each in drawing.series for value in drawing.points(each)]
+    values = [value for series in drawing.series for value in drawing.points(series)]
     drawing.canvas.add_points(
         [value for value in values if value["y"] is not None],
         {"type": "point", "filled": True, "size": 40, "opacity": 0.75},
@@ -82,7 +82,7 @@ class _Lines:
             self.series.append(OTHERS)
 
     def _add_legend(self, names: Names) -> None:
-        entries = [(names[each], self.colour(each)) for each in names.identities]
+        entries = [(names[series], self.colour(series)) for series in names.identities]
         self.canvas.add_legend([*entries, (OTHERS, colour_variable("others"))] if self.others else entries)
 
     def colour(self, series: Identity | None) -> str:

@@ -1,4 +1,4 @@
-"""A home of its own for every test, with small real processes, none of which outlives it."""
+"""A separate home for every test. Processes started in it are killed after the test."""
 
 import contextlib
 import sys
@@ -29,10 +29,10 @@ def settings(home: FleetHome) -> Settings:
 
 @pytest.fixture
 def program() -> Callable[..., Program]:
-    """A node that runs this Python, by default one that sleeps."""
+    """Makes the program of a node that runs this Python code, by default a sleep."""
 
-    def made(code: str = "import time; time.sleep(60)", name: str = "pipeline-1") -> Program:
+    def make(code: str = "import time; time.sleep(60)", name: str = "pipeline-1") -> Program:
         kind = name.partition("-")[0]
         return Program(name, kind, lambda: (sys.executable, "-c", code))  # type: ignore[arg-type]
 
-    return made
+    return make

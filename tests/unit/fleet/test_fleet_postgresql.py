@@ -1,4 +1,4 @@
-"""Which PostgreSQL is run, and by whom."""
+"""The PostgreSQL service: which installation runs, and under which user account."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from kopitiam.fleet.services.postgresql import Account, account_for, find_binari
 
 @pytest.fixture
 def open_folder():
-    """Unlike pytest's own, for everybody to pass."""
+    """A folder that every user may enter, unlike those of pytest."""
     with tempfile.TemporaryDirectory(prefix="kopitiam-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -22,7 +22,7 @@ def open_folder():
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Programs that only know their version."""
+    """Installs programs that only print their version."""
 
     def install(*versions: str):
         folders = []
@@ -38,12 +38,12 @@ def installed(tmp_path, monkeypatch):
     return install
 
 
-def test_new_data_are_made_by_the_newest_version(installed, tmp_path):
+def test_new_data_use_the_newest_installed_version(installed, tmp_path):
     installed("9.6", "18.4", "15.18")
     assert find_binaries(tmp_path / "data").name == "18.4"
 
 
-def test_data_are_taken_up_by_the_version_that_made_them(installed, tmp_path):
+def test_existing_data_use_the_version_that_created_them(installed, tmp_path):
     installed("18.4", "15.18")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "PG_VERSION").write_text("15\n")
@@ -53,7 +53,7 @@ def test_data_are_taken_up_by_the_version_that_made_them(installed, tmp_path):
         find_binaries(tmp_path / "data")
 
 
-def test_without_postgresql_one_line_says_what_to_install(installed, tmp_path):
+def test_without_postgresql_the_error_says_what_to_install(installed, tmp_path):
     installed()
     with pytest.raises(
         ConfigError, match=r"^postgresql: PostgreSQL is not installed; install it.*kopitiam\[cluster\]"
@@ -61,29 +61,29 @@ def test_without_postgresql_one_line_says_what_to_install(installed, tmp_path):
         find_binaries(tmp_path / "data")
 
 
-def test_there_is_a_postgresql_in_the_development_environment(tmp_path):
+def test_the_development_environment_has_postgresql(tmp_path):
     folder = find_binaries(tmp_path / "data")
     assert os.access(folder / "postgres", os.X_OK)
 
 
-def test_whoever_has_the_data_runs_the_server(tmp_path):
-    found = tmp_path.stat()
-    assert account_for(tmp_path) == Account(found.st_uid, found.st_gid)
+def test_the_server_runs_as_the_owner_of_its_data(tmp_path):
+    status = tmp_path.stat()
+    assert account_for(tmp_path) == Account(status.st_uid, status.st_gid)
 
 
-def test_new_data_belong_to_somebody_without_rights(tmp_path):
+def test_new_data_belong_to_an_unprivileged_user(tmp_path):
     account = account_for(tmp_path / "data")
     assert account.uid != 0
     assert account.is_current_user == (os.geteuid() != 0)
 
 
-def test_ourselves_need_no_other_user(tmp_path):
+def test_the_current_user_runs_the_command_unchanged(tmp_path):
     account = Account(os.geteuid(), os.getegid())
     assert account.command(("postgres", "-D", "data"), needed=(tmp_path,)) == ("postgres", "-D", "data")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_another_user_gets_no_right_without_need_and_is_let_through_closed_folders(open_folder):
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
+def test_another_user_gets_a_capability_only_to_pass_closed_folders(open_folder):
     file = open_folder / "folder" / "file"
     file.parent.mkdir()
     file.write_text("reached")
@@ -91,8 +91,8 @@ def test_another_user_gets_no_right_without_need_and_is_let_through_closed_folde
 
     def read() -> tuple[str, bool]:
         command = nobody.command(("cat", str(file)), needed=(file,))
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return done.stdout, any("caps" in word for word in command)
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        return process.stdout, any("caps" in word for word in command)
 
     assert read() == ("reached", False)
     file.parent.chmod(0o700)

@@ -1,4 +1,4 @@
-"""How nodes are shown: the registry's word, corrected by what this machine sees; and all stopped at once."""
+"""The status of nodes, from registry records and local processes; starting and stopping a whole fleet."""
 
 import contextlib
 import http.server
@@ -40,7 +40,7 @@ def registry(settings):
 
 @pytest.fixture
 def gateway_url():
-    """Something that says it is ready."""
+    """The URL of a server whose `/readyz` answers 200."""
 
     class Ready(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -61,14 +61,14 @@ def status_of(fleet, name="pipeline-1"):
     return status.to_dict()
 
 
-def test_a_fleet_that_was_never_up_is_stopped_and_looking_makes_nothing(fleet, home):
+def test_a_fleet_that_was_never_up_is_stopped_and_reading_its_status_creates_no_files(fleet, home):
     assert {(node.name, node.state, node.pid) for node in fleet_status(fleet)} == {
         (name, "stopped", None) for name in ("gateway-1", "pipeline-1", "monitor-1", "monitor-2")
     }
     assert not home.path.exists()
 
 
-def test_a_node_is_shown_as_the_registry_knows_it(fleet, home, program, registry):
+def test_a_local_node_has_the_status_in_the_registry(fleet, home, program, registry):
     pid = launch(home, program()).pid
     registry.report_node(replace(ALIVE, pid=pid))
     shown = status_of(fleet)
@@ -85,14 +85,14 @@ def test_a_node_is_shown_as_the_registry_knows_it(fleet, home, program, registry
     }
 
 
-def test_a_new_life_is_starting_until_it_has_said_so(fleet, home, program, registry):
+def test_a_new_process_is_starting_until_the_registry_has_its_record(fleet, home, program, registry):
     pid = launch(home, program()).pid
     assert status_of(fleet)["state"] == "starting"
-    registry.report_node(ALIVE)  # its earlier life
+    registry.report_node(ALIVE)  # an earlier process
     assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("starting", pid)
 
 
-def test_a_process_that_is_gone_or_frozen_is_dead_whatever_the_registry_says(fleet, home, program, registry):
+def test_a_missing_or_frozen_process_is_dead_whatever_the_registry_records(fleet, home, program, registry):
     launched = launch(home, program())
     registry.report_node(replace(ALIVE, pid=launched.pid))
     launched.child.send_signal(signal.SIGSTOP)
@@ -103,7 +103,7 @@ def test_a_process_that_is_gone_or_frozen_is_dead_whatever_the_registry_says(fle
     assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("dead", None)
 
 
-def test_without_a_registry_the_processes_tell(fleet, home, program):
+def test_without_a_registry_the_status_is_that_of_the_processes(fleet, home, program):
     launched = launch(home, program())
     assert status_of(fleet)["state"] == "alive"
     launched.child.kill()
@@ -111,14 +111,14 @@ def test_without_a_registry_the_processes_tell(fleet, home, program):
     assert status_of(fleet)["state"] == "dead"
 
 
-def test_a_node_that_others_run_is_shown_as_the_registry_knows_it(fleet, registry):
+def test_a_node_on_another_machine_has_the_status_in_the_registry(fleet, registry):
     registry.report_node(ALIVE)
     assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("alive", 1)
     registry.report_node(replace(ALIVE, state="stopped"))
     assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("stopped", None)
 
 
-def test_only_a_leader_that_lives_leads(fleet, home, program, registry):
+def test_a_dead_leader_is_not_shown_as_leader(fleet, home, program, registry):
     launched = launch(home, program(name="monitor-1"))
     leader = NodeRecord("monitor-1", "monitor", launched.pid, None, "alive", 1000.5, 1, leader=True)
     registry.report_node(leader)
@@ -144,30 +144,30 @@ def test_a_service_is_shown_without_its_credentials(settings, home):
     }
 
 
-def test_the_memory_of_a_node_is_that_of_its_whole_family(fleet, home, program):
+def test_the_memory_of_a_node_is_reported(fleet, home, program):
     launch(home, program())
     [status] = fleet_status(fleet, ["pipeline-1"])
     assert status.memory_bytes > 1_000_000
 
 
-def test_a_node_that_had_to_be_killed_is_known_as_stopped_on_purpose(fleet, home, program, registry):
+def test_stopping_a_node_records_it_as_stopped(fleet, home, program, registry):
     launched = launch(home, program())
     registry.report_node(replace(ALIVE, pid=launched.pid, leader=True))
     assert stop_node(fleet, "pipeline-1")
-    [known] = registry.nodes()
-    assert (known.state, known.pid, known.leader, known.epoch) == ("stopped", None, False, 3)
+    [record] = registry.nodes()
+    assert (record.state, record.pid, record.leader, record.epoch) == ("stopped", None, False, 3)
     assert not stop_node(fleet, "pipeline-1")
 
 
-def test_all_nodes_go_down_monitors_first_and_nothing_is_left(fleet, home, program, registry, tmp_path):
-    said = tmp_path / "said"
+def test_down_stops_monitors_first_and_removes_all_records(fleet, home, program, registry, tmp_path):
+    order = tmp_path / "order"
     code = f"""
 import signal, sys, time
-def leave(*_):
-    with open({str(said)!r}, "a") as file:
+def on_sigterm(*_):
+    with open({str(order)!r}, "a") as file:
         file.write(sys.argv[1] + "\\n")
     sys.exit()
-signal.signal(signal.SIGTERM, leave)
+signal.signal(signal.SIGTERM, on_sigterm)
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -177,20 +177,20 @@ time.sleep(60)
         registry.report_node(NodeRecord(name, node.kind, 1, None, "alive", 1.0, 1))
         eventually(lambda name=name: b"ready" in home.log(name).read_bytes())
     assert down(fleet) == ["monitor-1", "monitor-2", "gateway-1", "pipeline-1"]
-    assert sorted(said.read_text().split()[:2]) == ["monitor-1", "monitor-2"]
-    assert said.read_text().split()[2:] == ["gateway-1", "pipeline-1"]
+    assert sorted(order.read_text().split()[:2]) == ["monitor-1", "monitor-2"]
+    assert order.read_text().split()[2:] == ["gateway-1", "pipeline-1"]
     assert {node.state for node in registry.nodes()} == {"stopped"}
     assert not home.nodes.exists()
     assert down(fleet) == []
 
 
-def test_down_also_stops_what_the_settings_no_longer_name(fleet, home, program):
+def test_down_stops_nodes_that_are_no_longer_in_the_settings(fleet, home, program):
     launched = launch(home, program(name="gateway-7"))
     assert down(fleet) == ["gateway-7"]
     assert launched.child.wait() == -signal.SIGTERM
 
 
-def test_down_works_on_a_fleet_that_is_half_dead(fleet, home, program):
+def test_down_handles_dead_frozen_and_unreadable_nodes(fleet, home, program):
     dead, frozen = launch(home, program()), launch(home, program(name="monitor-1"))
     dead.child.kill()
     dead.child.wait()
@@ -200,42 +200,42 @@ def test_down_works_on_a_fleet_that_is_half_dead(fleet, home, program):
     assert not home.nodes.exists()
 
 
-def test_nodes_are_ready_when_all_live_one_leads_and_gateways_take_runs(
+def test_a_fleet_is_ready_when_all_nodes_are_alive_one_leads_and_gateways_accept_runs(
     fleet, home, program, registry, gateway_url
 ):
     launched = [launch(home, program(name=name)) for name in ("gateway-1", "monitor-1")]
     gateway = NodeRecord("gateway-1", "gateway", launched[0].pid, gateway_url, "alive", 1.0, 1)
     monitor = NodeRecord("monitor-1", "monitor", launched[1].pid, None, "alive", 1.0, 1)
-    heard = []
+    missing_names = []
 
     def on_wait(missing):
-        heard.append(missing)
+        missing_names.append(missing)
         reports = [replace(gateway, pid=1), replace(gateway, url="http://127.0.0.1:1"), gateway, monitor]
         reports += [replace(monitor, leader=True)]
-        registry.report_node(reports[min(len(heard), len(reports)) - 1])
+        registry.report_node(reports[min(len(missing_names), len(reports)) - 1])
 
     await_ready(home, registry, launched, time.monotonic() + 60, on_wait)
     leaderless = ["a monitor that leads"]
     both = ["gateway-1", "monitor-1"]
-    assert heard == [both, both, both, ["monitor-1"], leaderless, []]
+    assert missing_names == [both, both, both, ["monitor-1"], leaderless, []]
 
 
-def test_nodes_that_are_not_ready_in_time_are_told_with_their_last_words(home, program, registry):
-    launched = launch(home, program("print('waiting for Godot', flush=True); import time; time.sleep(60)"))
-    eventually(lambda: b"Godot" in home.log("pipeline-1").read_bytes())
-    with pytest.raises(ServiceError, match=r"^not ready in time: pipeline-1: waiting for Godot$"):
+def test_nodes_not_ready_in_time_are_listed_with_their_last_log_line(home, program, registry):
+    launched = launch(home, program("print('waiting for a lock', flush=True); import time; time.sleep(60)"))
+    eventually(lambda: b"lock" in home.log("pipeline-1").read_bytes())
+    with pytest.raises(ServiceError, match=r"^not ready in time: pipeline-1: waiting for a lock$"):
         await_ready(home, registry, [launched], time.monotonic(), lambda _: None)
 
 
-def test_a_node_that_ends_while_others_are_awaited_is_told(home, program, registry):
+def test_a_node_that_ends_while_the_fleet_starts_raises_its_error(home, program, registry):
     launched = [launch(home, program()), launch(home, program("raise SystemExit(2)", name="gateway-1"))]
     with pytest.raises(ConfigError, match=r"^gateway-1: ended with exit code 2"):
         await_ready(home, registry, launched, time.monotonic() + 60, lambda _: None)
 
 
 @pytest.fixture
-def misled(home, tmp_path):
-    """A fleet that looks sound, of which every node finds that it cannot be."""
+def broken_fleet(home, tmp_path):
+    """A fleet whose settings pass the checks, but whose nodes exit with a config error."""
     config = tmp_path / "fleet.toml"
     config.write_text(
         f'home = "{home.path}"\nbus.url = "amqp://"\n'
@@ -244,14 +244,14 @@ def misled(home, tmp_path):
     return Fleet(load_settings(config), config)
 
 
-def test_a_fleet_of_which_one_node_fails_is_stopped_again(misled, home):
+def test_a_fleet_is_stopped_again_if_one_node_fails_to_start(broken_fleet, home):
     with pytest.raises(ConfigError, match=r"^monitor-1: ended with exit code 2: kopi: bus.url: no host"):
-        up(misled)
+        up(broken_fleet)
     assert not home.nodes.exists()
 
 
-def test_a_node_that_fails_in_its_first_moments_makes_its_start_fail(misled, monkeypatch):
+def test_starting_a_node_that_exits_at_once_raises_its_error(broken_fleet, monkeypatch):
     monkeypatch.setattr(lifecycle, "START_SECONDS", 60)
     with pytest.raises(ConfigError, match=r"^monitor-1: ended with exit code 2: kopi: bus.url: no host"):
-        lifecycle.start_node(misled, "monitor-1")
-    assert status_of(misled, "monitor-1")["state"] == "dead"
+        lifecycle.start_node(broken_fleet, "monitor-1")
+    assert status_of(broken_fleet, "monitor-1")["state"] == "dead"

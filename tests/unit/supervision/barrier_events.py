@@ -1,4 +1,4 @@
-"""Messages and snapshots about runs, spelled briefly."""
+"""Short constructors of messages and snapshots about runs."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ TABLES = tuple(STAGES.of_table)
 
 
 def small_run(**other: Mapping[int, Volume]) -> dict[str, Mapping[int, Volume]]:
-    """One chunk with ten rows in each table, but for those that are given."""
+    """One chunk with ten rows in each table, except in the tables given."""
     return {table: {0: Volume(1, 10)} for table in TABLES} | other
 
 
@@ -43,7 +43,7 @@ def ends_of(expected: ByTable, run: str = RUN) -> list[TableEnd]:
 
 
 def reports_of(expected: ByTable, processed: ByTable, run: str = RUN) -> list[WorkerStats | WorkerEnd]:
-    """What the workers tell when this much is processed."""
+    """The reports of the workers after this much is processed."""
     reports: list[WorkerStats | WorkerEnd] = []
     for stage in STAGES.before_barrier:
         tables = STAGES.tables_of(stage)

@@ -1,4 +1,4 @@
-"""Monitors, a registry that gives out epochs, and a network that can be trusted with nothing."""
+"""A simulation of monitors, a registry that grants epochs, and an unreliable network."""
 
 from dataclasses import dataclass, field
 
@@ -53,7 +53,7 @@ class ModelRegistry:
 
 @dataclass(frozen=True)
 class Call:
-    """Something under way to a monitor, in the life that it was meant for; `sender` 0 is the registry."""
+    """A call in flight to a monitor, for one of its processes (`life`); `sender` 0 is the registry."""
 
     sender: int
     to: int
@@ -70,14 +70,14 @@ class World:
         self.lives = dict.fromkeys(self.ids, 0)
         self.monitors: dict[int, Bully] = {}
         self.calls: list[Call] = []
-        self.requests: list[tuple[int, int]] = []  # of a monitor in one of its lives, for an epoch
+        self.requests: list[tuple[int, int]] = []  # for an epoch: monitor and its process
         self.cut: set[frozenset[int]] = set()
-        self.shut_out: set[int] = set()  # from the registry
+        self.shut_out: set[int] = set()  # without access to the registry
         self.elections = 0
         for monitor in self.ids:
             self.start(monitor)
 
-    # -- what happens to monitors
+    # -- events
 
     def start(self, monitor: int) -> None:
         self.lives[monitor] += 1
@@ -87,7 +87,7 @@ class World:
         self.monitors.pop(monitor, None)
 
     def leave(self, monitor: int) -> None:
-        """With a goodbye, and the lease given back."""
+        """Stop on purpose: release the lease and send STOPPED."""
         bully = self.monitors.pop(monitor, None)
         if bully is None:
             return
@@ -109,7 +109,7 @@ class World:
         if monitor in self.shut_out or not self.registry.renew(monitor, bully.epoch, self.now):
             self.call(monitor, "on_epoch_lost")
 
-    # -- what they do
+    # -- actions of monitors
 
     def call(self, monitor: int, method: str, *arguments: int) -> None:
         bully = self.monitors[monitor]
@@ -136,7 +136,7 @@ class World:
     def _send_to_all(self, sender: int, method: str, arguments: tuple[int, ...]) -> None:
         self.calls += [Call(sender, to, method, arguments) for to in sorted(self.ids - {sender})]
 
-    # -- what becomes of it
+    # -- delivery
 
     def deliver(self, call: Call) -> None:
         is_cut = frozenset({call.sender, call.to}) in self.cut
@@ -147,11 +147,11 @@ class World:
     def serve(self, request: tuple[int, int]) -> None:
         monitor, life = request
         is_shut_out = monitor in self.shut_out
-        method, told = ("on_epoch_refused", ()) if is_shut_out else self.registry.take(monitor, self.now)
-        self.calls.append(Call(0, monitor, method, told, life))
+        method, arguments = ("on_epoch_refused", ()) if is_shut_out else self.registry.take(monitor, self.now)
+        self.calls.append(Call(0, monitor, method, arguments, life))
 
-    def go_well(self, seconds: float) -> None:
-        """No trouble: within a step everything arrives; leaders renew from time to time."""
+    def run_without_faults(self, seconds: float) -> None:
+        """Every message arrives within a step; leaders renew their lease every few steps."""
         for step in range(int(seconds / STEP)):
             requests, self.requests = self.requests, []
             for request in requests:
@@ -165,7 +165,7 @@ class World:
 
     @property
     def leaders(self) -> list[int]:
-        """Those whose writes the registry takes."""
+        """Monitors whose writes the registry accepts."""
         return [
             monitor
             for monitor, bully in self.monitors.items()

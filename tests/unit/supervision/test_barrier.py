@@ -1,4 +1,4 @@
-"""The barrier by examples: when the registry is asked, what it then decides, what is forgotten."""
+"""The barrier by examples: when a snapshot is read, what is decided on it, which runs are remembered."""
 
 import pytest
 from barrier_events import (
@@ -39,8 +39,8 @@ def feed(barriers: Barriers, *events: Event) -> list[Decision]:
     return [decision for event in events for decision in barriers.handle(event)]
 
 
-def known() -> Barriers:
-    """Barriers that have seen the run, and know its stages."""
+def with_stages() -> Barriers:
+    """Barriers that have handled a snapshot of the run, and so have its stages."""
     barriers = Barriers()
     assert barriers.handle(NOT_OPEN_YET) == []
     return barriers
@@ -53,84 +53,84 @@ def failure(decisions: list[Decision]) -> str:
     return decision.reason
 
 
-# -- when the registry is asked
+# -- when a snapshot is read
 
 
-def test_the_registry_is_asked_with_the_last_report() -> None:
-    barriers = known()
+def test_the_last_report_triggers_a_snapshot() -> None:
+    barriers = with_stages()
     before = [report for report in REPORTS if report.stage != LAST]
     assert feed(barriers, *ENDS, *before) == []
     assert barriers.handle(stats(LAST, 1, 10, expected=1)) == [ReadSnapshot(RUN)]
 
 
-def test_the_registry_is_asked_with_the_last_end_if_that_comes_late() -> None:
-    barriers = known()
+def test_the_last_end_triggers_a_snapshot_if_it_comes_after_the_reports() -> None:
+    barriers = with_stages()
     assert feed(barriers, *REPORTS, *ENDS[:-1]) == []
     assert barriers.handle(ENDS[-1]) == [ReadSnapshot(RUN)]
 
 
-def test_the_end_of_a_worker_is_as_good_as_its_statistics() -> None:
+def test_worker_ends_alone_trigger_a_snapshot() -> None:
     ended = [report for report in REPORTS if not isinstance(report, WorkerStats)]
-    assert feed(known(), *ENDS, *ended) == [ReadSnapshot(RUN)]
+    assert feed(with_stages(), *ENDS, *ended) == [ReadSnapshot(RUN)]
 
 
-def test_a_run_whose_stages_are_not_known_is_looked_at_with_its_first_end() -> None:
+def test_the_first_end_of_a_run_with_unknown_stages_triggers_a_snapshot() -> None:
     barriers = Barriers()
     assert feed(barriers, *REPORTS) == []
     assert barriers.handle(ENDS[0]) == [ReadSnapshot(RUN)]
     assert feed(barriers, NOT_OPEN_YET, *ENDS[:-1]) == []
 
 
-def test_messages_ask_once_until_the_snapshot_comes() -> None:
-    barriers = known()
+def test_messages_trigger_one_snapshot_until_it_is_handled() -> None:
+    barriers = with_stages()
     assert feed(barriers, *ENDS, *REPORTS, *ENDS, *REPORTS) == [ReadSnapshot(RUN)]
     assert feed(barriers, snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
     assert feed(barriers, worker_end(LAST, 1, 10)) == [ReadSnapshot(RUN)]
 
 
-def test_all_tables_but_one_are_not_enough() -> None:
+def test_a_missing_table_triggers_no_snapshot() -> None:
     others = {table: shards for table, shards in EXPECTED.items() if table != "users"}
-    assert feed(known(), *ends_of(others), *reports_of(others, others)) == []
+    assert feed(with_stages(), *ends_of(others), *reports_of(others, others)) == []
 
 
-def test_an_empty_run_is_looked_at_with_its_last_end() -> None:
+def test_the_last_end_of_an_empty_run_triggers_a_snapshot() -> None:
     empty = {table: {0: Volume(), 1: Volume()} for table in TABLES}
     *first, last = ends_of(empty)
-    barriers = known()
+    barriers = with_stages()
     assert feed(barriers, *first) == []
     assert barriers.handle(last) == [ReadSnapshot(RUN)]
     assert barriers.handle(snapshot(empty, {})) == [OpenBarrier(RUN)]
 
 
-def test_an_empty_shard_has_nothing_to_report() -> None:
+def test_an_empty_shard_needs_no_report() -> None:
     expected = small_run(users={0: Volume(1, 10), 1: Volume()})
     reports = [report for report in REPORTS if report.shard == 0]
-    assert feed(known(), *ends_of(expected), *reports) == [ReadSnapshot(RUN)]
+    assert feed(with_stages(), *ends_of(expected), *reports) == [ReadSnapshot(RUN)]
 
 
-def test_a_chunk_without_rows_has_to_be_processed_too() -> None:
+def test_a_chunk_without_rows_needs_a_report() -> None:
     expected = small_run(users={0: Volume(1, 0)})
     others = [report for report in REPORTS if report.stage != LAST]
-    barriers = known()
+    barriers = with_stages()
     assert feed(barriers, *ends_of(expected), *others) == []
     assert barriers.handle(worker_end(LAST, 1, 0)) == [ReadSnapshot(RUN)]
 
 
-def test_a_worker_that_reports_more_than_it_expects_is_looked_into_at_once() -> None:
-    barriers = known()
+def test_a_report_of_more_chunks_than_expected_triggers_a_snapshot_at_once() -> None:
+    barriers = with_stages()
     assert feed(barriers, *ENDS) == []
     assert barriers.handle(stats("filter_year", 3, 30, expected=2)) == [ReadSnapshot(RUN)]
 
 
-def test_runs_do_not_mix() -> None:
-    barriers = known()
+def test_messages_of_different_runs_are_counted_separately() -> None:
+    barriers = with_stages()
     other = "another0another0"
     assert feed(barriers, *ends_of(EXPECTED, other), *REPORTS) == [ReadSnapshot(other)]
     assert feed(barriers, *ENDS) == [ReadSnapshot(RUN)]
 
 
-def test_stages_behind_the_barrier_do_not_matter() -> None:
-    assert feed(known(), worker_end("server_results", 1, 7), stats("sum_tpv", 3, 3)) == []
+def test_reports_of_stages_after_the_barrier_are_ignored() -> None:
+    assert feed(with_stages(), worker_end("server_results", 1, 7), stats("sum_tpv", 3, 3)) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_stages_behind_the_barrier_do_not_matter() -> None:
     [stats(LAST, 2, 20), end("users", (9, 90)), worker_end(LAST, 1, 11), end("nothing", (1, 1))],
     ids=str,
 )
-def test_what_a_forged_message_told_is_gone_with_the_next_snapshot(forged: Message) -> None:
+def test_the_next_snapshot_replaces_the_counts_of_a_forged_message(forged: Message) -> None:
     barriers = Barriers()
     feed(barriers, forged)
     assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
@@ -146,15 +146,15 @@ def test_what_a_forged_message_told_is_gone_with_the_next_snapshot(forged: Messa
     assert barriers.handle(snapshot(EXPECTED, EXPECTED)) == [OpenBarrier(RUN)]
 
 
-# -- what the registry decides
+# -- decisions on a snapshot
 
 
-def test_a_snapshot_of_a_processed_run_opens_its_barrier_again_and_again() -> None:
-    """It is still sealed, so that the decision before was not written."""
+def test_every_snapshot_of_a_processed_sealed_run_opens_its_barrier() -> None:
+    """If the run is still sealed, the previous decision was not written."""
     assert feed(Barriers(), *[snapshot(EXPECTED, EXPECTED)] * 2) == [OpenBarrier(RUN)] * 2
 
 
-def test_a_snapshot_stands_for_all_messages_that_were_lost() -> None:
+def test_a_snapshot_replaces_lost_messages() -> None:
     barriers = Barriers()
     assert barriers.handle(snapshot(EXPECTED, SHORT_OF_USERS, pending=1)) == []
     assert barriers.handle(worker_end(LAST, 1, 10)) == [ReadSnapshot(RUN)]
@@ -167,7 +167,7 @@ def test_a_snapshot_of_an_open_run_opens_nothing() -> None:
     assert feed(barriers, *ENDS, *REPORTS) == [ReadSnapshot(RUN)]
 
 
-def test_nothing_opens_while_a_chunk_is_pending_whatever_the_counters_say() -> None:
+def test_a_pending_chunk_keeps_the_barrier_closed_even_if_the_counters_match() -> None:
     assert Barriers().handle(snapshot(EXPECTED, EXPECTED, pending=1)) == []
 
 
@@ -219,11 +219,11 @@ def test_a_run_that_needs_one_table_waits_for_that_one_only() -> None:
     assert barriers.handle(whole) == [OpenBarrier(RUN)]
 
 
-# -- after the barrier, and the end of memory
+# -- after the barrier, and bounded memory
 
 
-def test_a_final_run_is_forwarded_and_nothing_else() -> None:
-    barriers = known()
+def test_a_final_run_is_only_forwarded() -> None:
+    barriers = with_stages()
     feed(barriers, *ENDS)
     final = snapshot(EXPECTED, SHORT_OF_USERS, state=RunState.FINAL)
     assert feed(barriers, final, final) == [Forward(RUN), Forward(RUN)]
@@ -232,12 +232,12 @@ def test_a_final_run_is_forwarded_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("state", OVER)
-def test_late_messages_do_not_bring_back_a_run_that_is_over(state: RunState) -> None:
-    barriers = known()
+def test_late_messages_of_a_run_that_is_over_are_ignored(state: RunState) -> None:
+    barriers = with_stages()
     feed(barriers, *ENDS)
     assert barriers.handle(snapshot(EXPECTED, EXPECTED, state=state)) == []
-    strange = [stats("filter_moon", 1, 1), end("vouchers", (1, 1)), stats(LAST, 9, 9, 9)]
-    assert feed(barriers, *ENDS, *REPORTS, *strange) == []
+    unknown = [stats("filter_moon", 1, 1), end("vouchers", (1, 1)), stats(LAST, 9, 9, 9)]
+    assert feed(barriers, *ENDS, *REPORTS, *unknown) == []
     assert barriers.runs == ()
 
 
@@ -248,14 +248,14 @@ def test_only_the_last_runs_that_are_over_are_remembered() -> None:
     assert feed(barriers, ENDS[0], end("users", (1, 1))) == [ReadSnapshot(RUN)]
 
 
-def test_runs_known_by_stray_messages_are_bounded() -> None:
+def test_runs_known_only_by_messages_are_bounded_in_number() -> None:
     barriers = Barriers(max_runs=3)
     for i in range(10):
         barriers.handle(TableEnd(run=f"run{i}", table="users", shards={}))
     assert barriers.runs == ("run7", "run8", "run9")
 
 
-def test_a_run_that_is_still_heard_of_outlives_stray_ones() -> None:
+def test_a_run_with_recent_messages_is_kept_longer_than_stray_ones() -> None:
     barriers = Barriers(max_runs=2)
     feed(barriers, NOT_OPEN_YET)
     decisions: list[Decision] = []

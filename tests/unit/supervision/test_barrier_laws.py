@@ -1,5 +1,5 @@
-"""The laws of the barrier: never early, once in effect, always in the end, and never over wrong figures,
-whatever becomes of messages, snapshots, decisions and the machine itself.
+"""Invariants of the barrier: it never opens early, at most once, eventually, and never over wrong counts,
+under lost messages, stale snapshots, lost decisions and crashes of the state machine.
 """
 
 import re
@@ -29,7 +29,7 @@ ANY = st.integers(0, 10**6)
 
 @dataclass
 class ModelRun:
-    """A run in a registry that counts chunks right, unless one of them is given a fault."""
+    """A run in a registry that counts chunks correctly, except for one chunk with a fault."""
 
     name: str
     log: list[list[Chunk]]  # by shard
@@ -51,7 +51,7 @@ class ModelRun:
 
     @property
     def whole(self) -> dict[str, dict[int, Volume]]:
-        """What there is of each table and shard."""
+        """Chunks and rows of each table and shard."""
         return {
             table: {
                 shard: sum((Volume(1, rows) for of, rows in chunks if of == table), Volume())
@@ -107,15 +107,16 @@ def model_runs(draw: st.DrawFn, name: str) -> ModelRun:
     return ModelRun(name, log, fault, draw(st.sampled_from(places)) if fault else None)
 
 
-class BarrierUnderTrouble(RuleBasedStateMachine):
-    """Messages are lost, repeated, late and out of order; snapshots are old when they are seen; decisions
-    are lost before they are written; the machine crashes at any step and starts again from the registry."""
+class BarrierUnderFaults(RuleBasedStateMachine):
+    """Messages are lost, repeated, late and out of order; snapshots are stale when they are handled;
+    decisions are lost before they are written; the machine crashes at any step and restarts from the
+    registry."""
 
     @initialize(first=model_runs("first"), second=model_runs("second"))
     def begin(self, first: ModelRun, second: ModelRun) -> None:
         self.runs = {run.name: run for run in (first, second)}
         self.machine = Barriers()
-        self.on_their_way: list[Message] = []
+        self.in_flight: list[Message] = []
         self.snapshots: list[Snapshot] = []
         self.writes_to_lose = 0
 
@@ -124,7 +125,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
     @rule(run=st.sampled_from(["first", "second"]), table=st.sampled_from(TABLES))
     def seal(self, run: str, table: str) -> None:
         if table not in self.runs[run].sealed:
-            self.on_their_way += self.runs[run].seal(table)
+            self.in_flight += self.runs[run].seal(table)
 
     @rule(run=st.sampled_from(["first", "second"]))
     def seal_all(self, run: str) -> None:
@@ -133,7 +134,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
 
     @rule(run=st.sampled_from(["first", "second"]), shard=ANY, most=st.integers(1, 4))
     def process(self, run: str, shard: int, most: int) -> None:
-        self.on_their_way += self.runs[run].process(shard % len(self.runs[run].log), most)
+        self.in_flight += self.runs[run].process(shard % len(self.runs[run].log), most)
 
     @precondition(lambda self: any(run.state is RunState.FINAL for run in self.runs.values()))
     @rule()
@@ -146,28 +147,28 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
         if sure == 0 and not self.runs[run].state.is_over:
             self.runs[run].state = RunState.ENDED
 
-    # -- what the machine hears of it
+    # -- what the machine receives
 
-    @precondition(lambda self: self.on_their_way)
+    @precondition(lambda self: self.in_flight)
     @rule(which=ANY, is_repeated=st.booleans())
     def deliver(self, which: int, is_repeated: bool) -> None:
-        message = self.on_their_way[which % len(self.on_their_way)]
+        message = self.in_flight[which % len(self.in_flight)]
         if not is_repeated:
-            self.on_their_way.remove(message)
+            self.in_flight.remove(message)
         for decision in self.machine.handle(message):
             assert isinstance(decision, ReadSnapshot), "a message alone decides nothing"
             self.carry_out(decision)
 
-    @precondition(lambda self: self.on_their_way)
+    @precondition(lambda self: self.in_flight)
     @rule()
     def deliver_all(self) -> None:
-        while self.on_their_way:
+        while self.in_flight:
             self.deliver(0, False)
 
-    @precondition(lambda self: self.on_their_way)
+    @precondition(lambda self: self.in_flight)
     @rule(which=ANY)
     def lose(self, which: int) -> None:
-        del self.on_their_way[which % len(self.on_their_way)]
+        del self.in_flight[which % len(self.in_flight)]
 
     @rule(run=st.sampled_from(["first", "second"]))
     def read_snapshot(self, run: str) -> None:
@@ -175,7 +176,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
 
     @precondition(lambda self: self.snapshots)
     @rule()
-    def see_snapshot(self) -> None:
+    def handle_snapshot(self) -> None:
         for decision in self.machine.handle(self.snapshots.pop(0)):
             self.carry_out(decision)
 
@@ -188,7 +189,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
         self.machine = Barriers()
         self.snapshots = [run.snapshot() for run in self.runs.values() if not run.state.is_over]
         while self.snapshots:
-            self.see_snapshot()
+            self.handle_snapshot()
 
     # -- what it decides
 
@@ -222,7 +223,7 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
             assert run.fault is None or run.openings == 0
 
     def teardown(self) -> None:
-        """All that is left is processed, and every message of it lost: snapshots bring the end."""
+        """Process the rest and lose all its messages: snapshots alone must bring the end."""
         for run in getattr(self, "runs", {}).values():
             ended_by_force = run.state is RunState.ENDED
             for table in TABLES:
@@ -232,23 +233,23 @@ class BarrierUnderTrouble(RuleBasedStateMachine):
             self.writes_to_lose = 0
             for _ in range(2):
                 self.snapshots = [run.snapshot()]
-                self.see_snapshot()
+                self.handle_snapshot()
             if not ended_by_force:
                 assert (run.openings == 1) == (run.fault is None)
                 assert (run.state is RunState.FAILED) == (run.fault is not None) == bool(run.error)
 
 
 def check_figures(run: ModelRun, reason: str) -> None:
-    told = FIGURES.match(reason)
-    assert told is not None, reason
-    table, shard, *figures = told.groups()
+    match = FIGURES.match(reason)
+    assert match is not None, reason
+    table, shard, *figures = match.groups()
     due = run.whole[table][int(shard)]
     assert (int(figures[0]), int(figures[1])) == (due.chunks, due.rows)
     assert (int(figures[2]), int(figures[3])) != (due.chunks, due.rows)
 
 
-TestBarrierUnderTrouble = BarrierUnderTrouble.TestCase
-TestBarrierUnderTrouble.settings = settings(max_examples=120, stateful_step_count=40)
+TestBarrierUnderFaults = BarrierUnderFaults.TestCase
+TestBarrierUnderFaults.settings = settings(max_examples=120, stateful_step_count=40)
 
 
 # -- messages that all arrive
@@ -260,32 +261,32 @@ WHOLE = st.fixed_dictionaries(
 
 
 @given(WHOLE, st.data())
-def test_in_any_order_and_repetition_the_last_message_leads_to_a_look_at_the_latest(whole, data):
-    """The registry has all of it by then: so the barrier opens without waiting for reconciliation."""
+def test_in_any_order_and_repetition_a_snapshot_is_read_by_the_last_message(whole, data):
+    """The registry has all counts by then, so the barrier opens without waiting for reconciliation."""
     messages = [*ends_of(whole), *reports_of(whole, whole)]
     extra = data.draw(st.lists(st.sampled_from(messages), max_size=10))
     barriers = Barriers()
     run = messages[0].run
     processed = Snapshot(run, RunState.SEALED, STAGES.of_table, whole, whole, 0)
     not_sealed = Snapshot(run, RunState.OPEN, STAGES.of_table, {}, {}, 0)
-    looks = 0
+    reads = 0
     order = data.draw(st.permutations([*messages, *extra]))
     for message in order:
         for decision in barriers.handle(message):
-            looks += 1
+            reads += 1
             assert decision == ReadSnapshot(run)
-            if looks == 1 and not is_whole(order[: order.index(message) + 1], messages):
-                barriers.handle(not_sealed)  # what was heard before is told again by the registry later
+            if reads == 1 and not has_all(order[: order.index(message) + 1], messages):
+                barriers.handle(not_sealed)  # which discards the messages before it
                 break
-    if looks == 1:
+    if reads == 1:
         for message in messages:
-            looks += len(barriers.handle(message))
-    assert looks == 2
+            reads += len(barriers.handle(message))
+    assert reads == 2
     assert barriers.handle(processed) == [OpenBarrier(run)]
 
 
-def is_whole(heard: list[Message], messages: list[Message]) -> bool:
-    return all(message in heard for message in messages)
+def has_all(received: list[Message], messages: list[Message]) -> bool:
+    return all(message in received for message in messages)
 
 
 @given(WHOLE, st.data())

@@ -1,4 +1,4 @@
-"""Bully by examples, as one monitor plays it."""
+"""The bully election by examples, from the view of one monitor."""
 
 from kopitiam.supervision.election import (
     Bully,
@@ -32,33 +32,33 @@ def leader(my_id: int, epoch: int = 5) -> Bully:
     return bully
 
 
-def known(bully: Bully) -> tuple[State, int | None, int]:
+def view(bully: Bully) -> tuple[State, int | None, int]:
     return bully.state, bully.leader, bully.epoch
 
 
-# -- an election
+# -- elections
 
 
-def test_whoever_starts_asks_those_with_higher_ids() -> None:
+def test_a_starting_monitor_sends_election_to_higher_ids() -> None:
     bully = monitor(1)
     assert bully.tick(0.0) == [SendElection((2, 3))]
-    assert known(bully) == (State.CANDIDATE, None, 0)
+    assert view(bully) == (State.CANDIDATE, None, 0)
 
 
-def test_the_highest_asks_nobody_but_the_registry() -> None:
+def test_the_highest_monitor_requests_an_epoch_at_once() -> None:
     bully = monitor(3)
     assert bully.tick(0.0) == [TakeEpoch()]
     assert bully.state is State.CANDIDATE
 
 
-def test_a_candidate_that_hears_no_answer_leads_once_it_has_an_epoch() -> None:
+def test_a_candidate_without_an_answer_leads_once_it_has_an_epoch() -> None:
     bully = monitor(2)
     bully.tick(0.0)
     assert bully.tick(ANSWER - 0.1) == []
     assert bully.tick(ANSWER) == [TakeEpoch()]
     assert bully.state is State.CANDIDATE
     assert bully.on_epoch_granted(7, ANSWER) == [SendAnnouncement(7)]
-    assert known(bully) == (State.LEADER, 2, 7)
+    assert view(bully) == (State.LEADER, 2, 7)
 
 
 def test_a_candidate_that_is_answered_waits_and_then_follows() -> None:
@@ -68,10 +68,10 @@ def test_a_candidate_that_is_answered_waits_and_then_follows() -> None:
     assert bully.state is State.WAITING
     assert bully.tick(ANSWER) == []
     assert bully.on_announcement(3, 4, 1.0) == []
-    assert known(bully) == (State.FOLLOWER, 3, 4)
+    assert view(bully) == (State.FOLLOWER, 3, 4)
 
 
-def test_an_election_begins_again_if_nobody_says_that_he_leads() -> None:
+def test_an_election_is_repeated_if_no_leader_announces_itself() -> None:
     bully = monitor(1)
     bully.tick(0.0)
     bully.on_answer(2, 0.5)
@@ -79,66 +79,66 @@ def test_an_election_begins_again_if_nobody_says_that_he_leads() -> None:
     assert bully.tick(0.5 + COORDINATOR) == [SendElection((2, 3))]
 
 
-def test_an_election_begins_again_if_the_registry_says_nothing() -> None:
+def test_an_election_is_repeated_if_the_registry_does_not_reply() -> None:
     bully = monitor(3)
     bully.tick(0.0)
     assert bully.tick(COORDINATOR - 0.1) == []
     assert bully.tick(COORDINATOR) == [TakeEpoch()]
 
 
-def test_an_answer_that_comes_late_changes_nothing() -> None:
+def test_a_late_answer_changes_nothing() -> None:
     leading, following = leader(2), follower(1, leader=2)
     assert leading.on_answer(3, 1.0) == following.on_answer(3, 1.0) == []
     assert (leading.state, following.state) == (State.LEADER, State.FOLLOWER)
 
 
-def test_only_those_with_higher_ids_can_answer() -> None:
+def test_an_answer_from_a_lower_id_is_ignored() -> None:
     bully = monitor(2)
     bully.tick(0.0)
     bully.on_answer(1, 0.5)
     assert bully.tick(ANSWER) == [TakeEpoch()]
 
 
-def test_every_election_asks_the_higher_ones_before_the_registry() -> None:
+def test_every_election_goes_to_higher_ids_before_the_registry() -> None:
     bully = monitor(2)
-    asked = [bully.tick(0.0), bully.tick(ANSWER), bully.tick(ANSWER + COORDINATOR)]
-    assert asked == [[SendElection((3,))], [TakeEpoch()], [SendElection((3,))]]
+    actions = [bully.tick(0.0), bully.tick(ANSWER), bully.tick(ANSWER + COORDINATOR)]
+    assert actions == [[SendElection((3,))], [TakeEpoch()], [SendElection((3,))]]
     assert bully.tick(2 * ANSWER + COORDINATOR) == [TakeEpoch()]
 
 
-def test_a_higher_one_answers_and_holds_its_own_election() -> None:
+def test_a_monitor_answers_a_lower_id_and_starts_its_own_election() -> None:
     assert monitor(2).on_election(1, 0.0) == [SendAnswer(1), SendElection((3,))]
 
 
-def test_a_lower_one_is_not_meant() -> None:
+def test_an_election_from_a_higher_id_is_ignored() -> None:
     bully = monitor(1)
     assert bully.on_election(2, 0.0) == []
-    assert known(bully) == (State.FOLLOWER, None, 0)
+    assert view(bully) == (State.FOLLOWER, None, 0)
 
 
-def test_an_election_under_way_is_not_begun_twice() -> None:
+def test_a_candidate_does_not_restart_its_election() -> None:
     bully = monitor(2)
     bully.tick(0.0)
     assert bully.on_election(1, 0.5) == [SendAnswer(1)]
     assert bully.tick(ANSWER) == [TakeEpoch()]
 
 
-def test_a_leader_answers_that_it_leads() -> None:
+def test_a_leader_answers_and_announces_itself() -> None:
     bully = leader(3)
     assert bully.on_election(1, 1.0) == [SendAnswer(1), SendAnnouncement(5)]
     assert bully.state is State.LEADER
 
 
-def test_a_follower_of_a_living_leader_answers_and_elects_nobody() -> None:
+def test_a_follower_of_a_live_leader_answers_without_an_election() -> None:
     bully = follower(2, leader=3)
     assert bully.on_election(1, 1.0) == [SendAnswer(1)]
-    assert known(bully) == (State.FOLLOWER, 3, 5)
+    assert view(bully) == (State.FOLLOWER, 3, 5)
 
 
-# -- the leader's life and death
+# -- loss and change of the leader
 
 
-def test_an_election_begins_when_nothing_is_heard_of_the_leader() -> None:
+def test_an_election_starts_when_announcements_stop() -> None:
     bully = follower(2, leader=3)
     bully.on_announcement(3, 5, 4.0)
     assert bully.tick(4.0 + LEADER - 0.1) == []
@@ -146,19 +146,19 @@ def test_an_election_begins_when_nothing_is_heard_of_the_leader() -> None:
     assert bully.leader is None
 
 
-def test_when_the_leader_says_goodbye_an_election_begins_at_once() -> None:
+def test_an_election_starts_at_once_when_the_leader_stops_on_purpose() -> None:
     bully = follower(1, leader=3)
     assert bully.on_leader_left(3, 1.0) == [SendElection((2, 3))]
-    assert known(bully) == (State.CANDIDATE, None, 5)
+    assert view(bully) == (State.CANDIDATE, None, 5)
 
 
-def test_the_goodbye_of_one_that_does_not_lead_changes_nothing() -> None:
+def test_a_stop_of_a_monitor_that_does_not_lead_changes_nothing() -> None:
     following, leading = follower(1, leader=3), leader(2)
     assert following.on_leader_left(2, 1.0) == leading.on_leader_left(2, 1.0) == []
     assert (following.state, leading.state) == (State.FOLLOWER, State.LEADER)
 
 
-def test_whoever_hears_again_listens_for_a_leader_before_it_elects() -> None:
+def test_after_a_bus_outage_a_monitor_waits_for_announcements_before_an_election() -> None:
     bully = monitor(2)
     bully.tick(0.0)
     assert bully.on_bus_restored(50.0) == []
@@ -172,70 +172,70 @@ def test_whoever_hears_again_listens_for_a_leader_before_it_elects() -> None:
 def test_a_lower_epoch_is_ignored() -> None:
     bully = follower(1, leader=2, epoch=5)
     assert bully.on_announcement(3, 4, 9.0) == []
-    assert known(bully) == (State.FOLLOWER, 2, 5)
-    assert bully.tick(LEADER) == [SendElection((2, 3))], "it is no sign of life either"
+    assert view(bully) == (State.FOLLOWER, 2, 5)
+    assert bully.tick(LEADER) == [SendElection((2, 3))], "it does not extend the leader's timeout either"
 
 
-def test_a_leader_that_learns_of_a_higher_epoch_steps_down() -> None:
+def test_a_leader_steps_down_on_a_higher_epoch() -> None:
     bully = leader(2, epoch=5)
     assert bully.on_announcement(3, 6, 1.0) == [StepDown()]
-    assert known(bully) == (State.FOLLOWER, 3, 6)
+    assert view(bully) == (State.FOLLOWER, 3, 6)
 
 
-def test_a_leader_is_not_moved_by_its_own_epoch() -> None:
+def test_a_leader_ignores_announcements_of_its_own_epoch() -> None:
     bully = leader(2, epoch=5)
     assert bully.on_announcement(3, 5, 1.0) == []
     assert bully.on_announcement(2, 5, 1.0) == []
-    assert known(bully) == (State.LEADER, 2, 5)
+    assert view(bully) == (State.LEADER, 2, 5)
 
 
-def test_a_returning_higher_one_takes_over() -> None:
+def test_a_restarted_higher_monitor_takes_over() -> None:
     returning, leading = monitor(3), leader(2, epoch=5)
     assert returning.tick(100.0) == [TakeEpoch()]
     assert returning.on_epoch_granted(6, 100.0) == [SendAnnouncement(6)]
     assert leading.on_announcement(3, 6, 100.0) == [StepDown()]
-    assert known(leading) == (State.FOLLOWER, 3, 6)
+    assert view(leading) == (State.FOLLOWER, 3, 6)
 
 
-def test_a_higher_one_does_not_follow_a_lower_one() -> None:
+def test_a_higher_monitor_does_not_follow_a_lower_one() -> None:
     bully = monitor(3)
     assert bully.on_announcement(2, 5, 0.0) == [TakeEpoch()]
-    assert known(bully) == (State.CANDIDATE, 2, 5)
+    assert view(bully) == (State.CANDIDATE, 2, 5)
 
 
-def test_a_lower_leader_that_goes_on_does_not_hold_up_the_election() -> None:
+def test_announcements_of_a_lower_leader_do_not_delay_the_election() -> None:
     bully = monitor(2)
     bully.on_announcement(1, 5, 0.0)
     assert bully.on_announcement(1, 5, 0.5) == []
     assert bully.tick(ANSWER) == [TakeEpoch()]
 
 
-def test_a_higher_one_that_was_superseded_while_it_slept_takes_the_lead_back() -> None:
+def test_a_higher_monitor_superseded_during_a_pause_takes_the_lead_back() -> None:
     bully = leader(3, epoch=5)
     assert bully.on_announcement(2, 6, 50.0) == [StepDown(), TakeEpoch()]
     assert bully.on_epoch_granted(7, 50.0) == [SendAnnouncement(7)]
 
 
-def test_strangers_are_ignored() -> None:
+def test_unknown_ids_are_ignored() -> None:
     bully = follower(2, leader=3)
     assert bully.on_announcement(9, 99, 0.0) == []
     assert bully.on_election(0, 0.0) == []
-    assert known(bully) == (State.FOLLOWER, 3, 5)
+    assert view(bully) == (State.FOLLOWER, 3, 5)
 
 
 # -- the registry
 
 
-def test_a_leader_that_lost_its_epoch_steps_down_and_asks_again() -> None:
+def test_a_leader_that_lost_its_epoch_steps_down_and_starts_an_election() -> None:
     assert leader(3).on_epoch_lost(9.0) == [StepDown(), TakeEpoch()]
     assert leader(2).on_epoch_lost(9.0) == [StepDown(), SendElection((3,))]
 
 
-def test_only_a_leader_can_lose_its_epoch() -> None:
+def test_a_follower_ignores_a_lost_epoch() -> None:
     assert follower(2, leader=3).on_epoch_lost(1.0) == []
 
 
-def test_without_a_registry_one_asks_again_but_not_at_once() -> None:
+def test_a_refused_epoch_is_requested_again_after_a_timeout() -> None:
     bully = monitor(3)
     bully.tick(0.0)
     assert bully.on_epoch_refused(0.1) == []
@@ -244,7 +244,7 @@ def test_without_a_registry_one_asks_again_but_not_at_once() -> None:
     assert bully.tick(0.1 + COORDINATOR) == [TakeEpoch()]
 
 
-def test_whoever_cannot_reach_the_registry_lets_a_lower_one_lead() -> None:
+def test_a_monitor_without_a_registry_lets_a_lower_one_lead() -> None:
     bully = monitor(3)
     bully.tick(0.0)
     bully.on_epoch_refused(0.0)
@@ -262,8 +262,8 @@ def test_a_late_refusal_changes_nothing() -> None:
     assert bully.state is State.LEADER
 
 
-def test_a_grant_counts_even_if_another_was_heard_of_meanwhile() -> None:
-    """The registry granted it after that one's: nobody else can lead now."""
+def test_a_grant_with_a_higher_epoch_wins_over_an_announcement_before_it() -> None:
+    """The registry granted it later, so no other monitor can lead now."""
     bully = monitor(2)
     bully.tick(0.0)
     bully.tick(ANSWER)
@@ -272,13 +272,13 @@ def test_a_grant_counts_even_if_another_was_heard_of_meanwhile() -> None:
     assert bully.state is State.LEADER
 
 
-def test_a_grant_that_is_behind_is_worth_nothing() -> None:
+def test_a_grant_of_a_lower_epoch_is_ignored() -> None:
     bully = follower(2, leader=3, epoch=6)
     assert bully.on_epoch_granted(5, 1.0) == []
-    assert known(bully) == (State.FOLLOWER, 3, 6)
+    assert view(bully) == (State.FOLLOWER, 3, 6)
 
 
-def test_of_two_grants_the_later_one_holds() -> None:
+def test_the_higher_of_two_grants_holds() -> None:
     bully = leader(3, epoch=5)
     assert bully.on_epoch_granted(5, 1.0) == []
     assert bully.on_epoch_granted(6, 1.0) == [SendAnnouncement(6)]

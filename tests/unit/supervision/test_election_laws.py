@@ -1,5 +1,5 @@
-"""The laws of the election: one leader whose writes count, whatever happens; the highest that lives, known
-to all, once the trouble is over; and then quiet.
+"""Invariants of the election: at most one leader whose writes are accepted; after the faults end, all
+monitors agree on the highest live one, and no more elections happen.
 """
 
 from election_world import ANSWER, COORDINATOR, LEADER, STEP, World
@@ -14,23 +14,23 @@ SETTLING = 6 * (ANSWER + COORDINATOR + LEADER)
 QUIET = 20 * LEADER
 
 
-def check_peace(world: World) -> None:
-    """The highest that lives leads, all others know it, and nobody asks for an election any more."""
-    world.go_well(SETTLING)
+def check_converges(world: World) -> None:
+    """The highest live monitor leads, all others follow it, and no more elections happen."""
+    world.run_without_faults(SETTLING)
     highest = max(world.monitors)
     assert world.leaders == [highest]
     for monitor, bully in world.monitors.items():
         assert bully.state is (State.LEADER if monitor == highest else State.FOLLOWER)
         assert (bully.leader, bully.epoch) == (highest, world.registry.epoch)
     before = world.elections
-    world.go_well(QUIET)
+    world.run_without_faults(QUIET)
     assert world.elections == before
     assert world.leaders == [highest]
 
 
-class ElectionUnderTrouble(RuleBasedStateMachine):
-    """Messages are lost, repeated, late and out of order, monitors crash and return, partitions come and
-    go, the registry is slow or out of reach."""
+class ElectionUnderFaults(RuleBasedStateMachine):
+    """Messages are lost, repeated, late and out of order, monitors crash and restart, partitions form and
+    heal, the registry is slow or unreachable."""
 
     @initialize(size=st.integers(3, 5), keeps_leases=st.booleans())
     def begin(self, size: int, keeps_leases: bool) -> None:
@@ -42,8 +42,8 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
         self.world.pass_time(seconds)
 
     @rule(seconds=st.sampled_from([STEP, ANSWER, LEADER]))
-    def go_well(self, seconds: float) -> None:
-        self.world.go_well(seconds)
+    def run_without_faults(self, seconds: float) -> None:
+        self.world.run_without_faults(seconds)
 
     @precondition(lambda self: self.world.calls)
     @rule(which=ANY, is_repeated=st.booleans())
@@ -61,7 +61,7 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.requests)
     @rule(which=ANY, is_lost=st.booleans())
-    def ask_the_registry(self, which: int, is_lost: bool) -> None:
+    def serve_request(self, which: int, is_lost: bool) -> None:
         request = self.world.requests.pop(which % len(self.world.requests))
         if not is_lost:
             self.world.serve(request)
@@ -79,7 +79,7 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
         self.world.leave(monitor)
 
     @rule(monitor=st.integers(1, 5))
-    def hear_again(self, monitor: int) -> None:
+    def restore_bus(self, monitor: int) -> None:
         if monitor in self.world.monitors:
             self.world.call(monitor, "on_bus_restored")
 
@@ -98,13 +98,13 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
 
     @rule(monitor=st.integers(1, 5))
     def write(self, monitor: int) -> None:
-        """Whoever thinks that it leads writes; what a stale leader writes is refused."""
+        """Every monitor in the state LEADER writes; writes of a stale leader are refused."""
         bully = self.world.monitors.get(monitor)
         if bully is None or bully.state is not State.LEADER:
             return
-        is_taken = self.world.registry.write(bully.epoch)
-        assert is_taken == (self.world.leaders == [monitor])
-        if not is_taken:
+        is_accepted = self.world.registry.write(bully.epoch)
+        assert is_accepted == (self.world.leaders == [monitor])
+        if not is_accepted:
             self.world.call(monitor, "on_epoch_lost")
             assert bully.state is not State.LEADER
 
@@ -133,49 +133,49 @@ class ElectionUnderTrouble(RuleBasedStateMachine):
             self.world.cut, self.world.shut_out = set(), set()
             if not self.world.monitors:
                 self.world.start(1)
-            check_peace(self.world)
+            check_converges(self.world)
 
 
-TestElectionUnderTrouble = ElectionUnderTrouble.TestCase
-TestElectionUnderTrouble.settings = settings(max_examples=100, stateful_step_count=50)
+TestElectionUnderFaults = ElectionUnderFaults.TestCase
+TestElectionUnderFaults.settings = settings(max_examples=100, stateful_step_count=50)
 
 
 @given(size=st.integers(3, 5), keeps_leases=st.booleans(), data=st.data())
 @settings(max_examples=20)
-def test_whoever_dies_and_returns_the_highest_leads(size, keeps_leases, data):
+def test_the_highest_live_monitor_leads_after_crashes_and_restarts(size, keeps_leases, data):
     world = World(size, keeps_leases)
-    check_peace(world)
+    check_converges(world)
     for monitor in data.draw(st.lists(st.sampled_from(sorted(world.ids)), max_size=4)):
         if monitor in world.monitors and len(world.monitors) > 1:
             world.crash(monitor)
         elif monitor not in world.monitors:
             world.start(monitor)
-        check_peace(world)
+        check_converges(world)
 
 
-def test_a_minority_that_is_cut_off_cannot_take_the_lead_from_a_living_leader() -> None:
-    """The registry knows better than the network: the leader's lease is alive."""
+def test_monitors_partitioned_from_a_live_leader_cannot_take_the_lead() -> None:
+    """The registry refuses them, because the leader's lease has not expired."""
     world = World(3, keeps_leases=True)
-    world.go_well(SETTLING)
+    world.run_without_faults(SETTLING)
     epoch = world.registry.epoch
     world.cut = {frozenset({1, 3}), frozenset({2, 3})}
-    world.go_well(SETTLING)
+    world.run_without_faults(SETTLING)
     assert (world.registry.holder, world.registry.epoch) == (3, epoch)
     assert world.leaders == [3]
     world.cut = set()
-    check_peace(world)
+    check_converges(world)
     assert world.registry.epoch == epoch
 
 
-def test_a_monitor_that_cannot_reach_the_registry_does_not_keep_a_lower_one_from_leading() -> None:
+def test_a_monitor_without_the_registry_does_not_keep_a_lower_one_from_leading() -> None:
     world = World(3, keeps_leases=True)
-    world.go_well(SETTLING)
+    world.run_without_faults(SETTLING)
     world.shut_out = {3}
-    world.go_well(SETTLING)
+    world.run_without_faults(SETTLING)
     assert world.leaders == [2]
     epoch = world.registry.epoch
-    world.go_well(SETTLING)
+    world.run_without_faults(SETTLING)
     assert world.registry.epoch == epoch, "one election is enough"
     assert {bully.leader for bully in world.monitors.values()} == {2}
     world.shut_out = set()
-    check_peace(world)
+    check_converges(world)

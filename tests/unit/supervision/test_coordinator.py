@@ -1,4 +1,4 @@
-"""The barrier's shell over a real registry and a real bus: by messages at once, by reconciliation at last."""
+"""The coordinator over a real registry and bus: decisions on messages and on reconciliation."""
 
 import queue
 import threading
@@ -35,11 +35,11 @@ from waiting import PATIENCE_SECONDS, eventually
 
 SHARDS, CHUNKS, ROWS = 2, 3, 10  # chunks of each table, rows of each chunk
 FOR_LONG = 1e9
-NOBODYS = "0" * 24
+UNKNOWN_RUN = "0" * 24
 
 
 class Clock:
-    """Stands still unless it is told to go on: nothing happens here because time passes."""
+    """A clock that only the test advances."""
 
     now = 1000.0
 
@@ -48,7 +48,7 @@ class Clock:
 
 
 class Fleet:
-    """A registry, a bus, pipelines that wait for work, nodes that listen, and a leader."""
+    """A registry, a bus, queues of what pipelines and nodes receive, and a leader."""
 
     def __init__(self, path) -> None:
         self.clock, self.bus = Clock(), MemoryBus()
@@ -84,8 +84,8 @@ class Fleet:
         return run
 
     def process(self, lost: int = 0, doubled: int = 0) -> None:
-        """All that is in the log, in one batch that counts some chunks of the last table too few or too
-        many."""
+        """Process the whole log in one batch that counts some chunks of the last table too few or too many
+        times."""
         spans = {
             shard: (after, self.registry.last_sequence(shard))
             for shard, after in self.registry.positions(range(SHARDS)).items()
@@ -98,8 +98,8 @@ class Fleet:
         processed = tuple(Processed(*key, count, count * ROWS) for key, count in counts.items())
         self.registry.commit_batch(Batch("query", spans[0][0], spans, processed))
 
-    def tell(self, run: str) -> None:
-        """What gateways and pipelines say of a run."""
+    def publish_progress(self, run: str) -> None:
+        """Publish the messages of gateways and pipelines about a run."""
         account = self.registry.run_account(run)
         for end in ends_of(account.expected, run):
             self.bus.publish(end_topic(end.table), end)
@@ -116,15 +116,15 @@ class Fleet:
         return self._ended.get(timeout=PATIENCE_SECONDS)
 
     def is_quiet(self) -> bool:
-        """Nothing more has been said: what is said to itself comes after all that was said before."""
-        own = BarrierForward(run=NOBODYS, epoch=0)
-        self.bus.send(FINAL_QUEUE, own)
-        self.bus.broadcast(own)
-        return self.forwarded() == self.ended() == own
+        """Whether no other message is queued: a marker message comes first."""
+        marker = BarrierForward(run=UNKNOWN_RUN, epoch=0)
+        self.bus.send(FINAL_QUEUE, marker)
+        self.bus.broadcast(marker)
+        return self.forwarded() == self.ended() == marker
 
     @contextmanager
-    def deaf(self, monkeypatch) -> Iterator[Callable[[], None]]:
-        """While nobody can subscribe to anything, until told."""
+    def without_subscriptions(self, monkeypatch) -> Iterator[Callable[[], None]]:
+        """Refuses subscriptions until the yielded function is called."""
 
         def refuse(*_):
             raise BusUnavailable("gone")
@@ -134,23 +134,23 @@ class Fleet:
             yield broken.undo
 
     @contextmanager
-    def led(self) -> Iterator[list[float]]:
-        """While a thread coordinates, which compares with the registry once and then never again."""
-        looks: list[float] = []
+    def coordinating(self) -> Iterator[list[float]]:
+        """Runs the coordinator on a thread, which reconciles once; yields the times of reconciliation."""
+        reconciled_at: list[float] = []
         first = threading.Event()
         reconcile = self.leader.reconcile
 
-        def look() -> None:
+        def recorded_reconcile() -> None:
             reconcile()
-            looks.append(self.clock.now)
+            reconciled_at.append(self.clock.now)
             first.set()
 
-        self.leader.reconcile = look
+        self.leader.reconcile = recorded_reconcile
         running = threading.Thread(target=self.leader.run)
         running.start()
         try:
             assert first.wait(PATIENCE_SECONDS)
-            yield looks
+            yield reconciled_at
         finally:
             self.leader.stop()
             running.join(PATIENCE_SECONDS)
@@ -166,20 +166,20 @@ def fleet(tmp_path):
 
 
 def test_a_barrier_opens_on_the_last_message_without_waiting_for_reconciliation(fleet):
-    with fleet.led() as looks:
+    with fleet.coordinating() as reconciled_at:
         run, other = fleet.upload(), fleet.upload(is_sealed=False)
-        fleet.tell(run)
+        fleet.publish_progress(run)
         fleet.process()
         assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
-        for each in (other, run, run):  # repeated ones do no harm
-            fleet.tell(each)
+        for each in (other, run, run):  # repeated messages change nothing
+            fleet.publish_progress(each)
         assert fleet.forwarded() == BarrierForward(run=run, epoch=fleet.fence.epoch)
         assert (fleet.state(run), fleet.state(other)) == (RunState.FINAL, RunState.OPEN)
         assert fleet.is_quiet()
-    assert len(looks) == 1
+    assert len(reconciled_at) == 1
 
 
-def test_with_all_messages_lost_a_look_at_the_registry_finds_the_run(fleet):
+def test_reconciliation_opens_barriers_whose_messages_were_all_lost(fleet):
     run, other = fleet.upload(), fleet.upload()
     fleet.leader.reconcile()
     assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
@@ -211,7 +211,7 @@ def test_a_leader_logs_each_barrier_and_each_end_with_its_epoch(fleet, caplog):
     )
 
 
-def test_a_final_run_that_nobody_finishes_is_forwarded_again(fleet):
+def test_an_unfinished_final_run_is_forwarded_again(fleet):
     run = fleet.upload()
     fleet.process()
     fleet.leader.reconcile()
@@ -223,7 +223,7 @@ def test_a_final_run_that_nobody_finishes_is_forwarded_again(fleet):
     fleet.leader.reconcile()
     assert fleet.forwarded().run == run
 
-    fleet.leader = fleet.elect("monitor-2")  # a new leader does not know who has heard of it
+    fleet.leader = fleet.elect("monitor-2")  # a new leader does not know which runs were forwarded
     fleet.leader.reconcile()
     assert fleet.forwarded() == BarrierForward(run=run, epoch=fleet.fence.epoch)
 
@@ -233,7 +233,7 @@ def test_a_final_run_that_nobody_finishes_is_forwarded_again(fleet):
     assert fleet.is_quiet()
 
 
-def test_a_forward_that_the_bus_refused_is_made_up_for(fleet, monkeypatch):
+def test_a_forward_that_the_bus_refused_is_sent_later(fleet, monkeypatch):
     run = fleet.upload()
     fleet.process()
     with monkeypatch.context() as broken:
@@ -256,7 +256,7 @@ def test_a_forward_that_the_bus_refused_is_made_up_for(fleet, monkeypatch):
     ],
     ids=["missing", "too many"],
 )
-def test_a_run_whose_figures_cannot_be_right_fails_with_them(fleet, wrong, figures):
+def test_a_run_with_contradictory_counts_fails_with_the_counts(fleet, wrong, figures):
     run = fleet.upload()
     fleet.process(**wrong)
 
@@ -270,23 +270,23 @@ def test_a_run_whose_figures_cannot_be_right_fails_with_them(fleet, wrong, figur
     assert fleet.is_quiet()
 
 
-def test_a_run_of_which_more_was_counted_than_expected_fails_on_the_message_at_once(fleet):
-    with fleet.led() as looks:
+def test_a_run_with_more_chunks_than_expected_fails_on_the_message_without_reconciliation(fleet):
+    with fleet.coordinating() as reconciled_at:
         run = fleet.upload()
         fleet.process(doubled=1)
-        fleet.tell(run)
-        told = fleet.ended()
-        assert len(looks) == 1, "it was the message"
-    assert told.runs == (run,)
-    assert "shard 1: expected 1 chunk with 10 rows, processed 2 chunks with 20 rows" in told.reason
-    assert (fleet.state(run), fleet.registry.get_run(run).error) == (RunState.FAILED, told.reason)
+        fleet.publish_progress(run)
+        force_end = fleet.ended()
+        assert len(reconciled_at) == 1, "the message triggered it"
+    assert force_end.runs == (run,)
+    assert "shard 1: expected 1 chunk with 10 rows, processed 2 chunks with 20 rows" in force_end.reason
+    assert (fleet.state(run), fleet.registry.get_run(run).error) == (RunState.FAILED, force_end.reason)
 
 
 def test_forged_messages_neither_open_a_barrier_nor_fail_a_run(fleet):
-    """All is said to be processed, and then too much, while every chunk is still pending in the registry."""
+    """The messages report all chunks as processed, then too many; in the registry every chunk is pending."""
     run = fleet.upload()
     account = fleet.registry.run_account(run)
-    with fleet.led():
+    with fleet.coordinating():
         for message in (
             *ends_of(account.expected, run),
             *reports_of(account.expected, account.expected, run),
@@ -296,9 +296,9 @@ def test_forged_messages_neither_open_a_barrier_nor_fail_a_run(fleet):
         too_many = WorkerStats(run=run, stage="join_users", shard=1, expected=1, processed=2, rows=20)
         fleet.bus.publish(_topic(too_many), too_many)
         fleet.bus.publish(end_topic("users"), TableEnd(run=run, table="users", shards={0: (9, 9)}))
-        other = fleet.upload()  # whose messages come after those
+        other = fleet.upload()  # its messages come after the forged ones
         fleet.process()
-        fleet.tell(other)
+        fleet.publish_progress(other)
         assert fleet.forwarded().run == other
     assert fleet.state(run) is RunState.SEALED
     fleet.elect("monitor-2").reconcile()
@@ -307,7 +307,7 @@ def test_forged_messages_neither_open_a_barrier_nor_fail_a_run(fleet):
 
 @pytest.mark.parametrize("seconds", [5, 30, 61, 3600])
 @pytest.mark.parametrize("direction", [1, -1], ids=["forward", "back"])
-def test_a_registry_whose_clock_is_set_ends_no_run_whose_client_lives(fleet, seconds, direction):
+def test_a_jump_of_the_registry_clock_ends_no_run_of_a_live_client(fleet, seconds, direction):
     sending, silent = (fleet.upload(is_sealed=False, lease_seconds=60) for _ in range(2))
     fleet.leader.reconcile()
     fleet.clock.now += RECONCILE_SECONDS
@@ -319,14 +319,14 @@ def test_a_registry_whose_clock_is_set_ends_no_run_whose_client_lives(fleet, sec
         if passed % 20 == 0:
             fleet.registry.renew_lease(sending, 60)
     assert {fleet.state(run) for run in (sending, silent)} == {RunState.OPEN}
-    if direction > 0:  # set back, the lease that was given before lasts longer
+    if direction > 0:  # after a jump back, earlier leases last longer
         for _ in range(5):
             fleet.clock.now += RECONCILE_SECONDS
             fleet.leader.reconcile()
         assert (fleet.state(sending), fleet.state(silent)) == (RunState.OPEN, RunState.ENDED)
 
 
-def test_a_clock_that_is_set_between_the_look_and_the_verdict_ends_no_run(fleet, monkeypatch):
+def test_a_clock_jump_between_reading_and_ending_expired_runs_ends_no_run(fleet, monkeypatch):
     run = fleet.upload(is_sealed=False, lease_seconds=60)
     fleet.leader.reconcile()
     expired_runs = fleet.registry.expired_runs
@@ -347,20 +347,20 @@ def _topic(report):
     return progress_topic(report.stage, report.shard)
 
 
-def test_a_leader_that_was_superseded_stops_without_effect(fleet):
+def test_a_superseded_leader_raises_stale_epoch_and_changes_nothing(fleet):
     ready, lost = fleet.upload(), fleet.upload(is_sealed=False, lease_seconds=1)
     fleet.process()
     fleet.elect("monitor-2")
     with pytest.raises(StaleEpoch):
         fleet.leader.run()
-    fleet.clock.now += 2  # now the client of the other run is lost too
+    fleet.clock.now += 2  # the client lease of the other run expires too
     with pytest.raises(StaleEpoch):
         fleet.leader.reconcile()
     assert (fleet.state(ready), fleet.state(lost)) == (RunState.SEALED, RunState.OPEN)
     assert fleet.is_quiet()
 
 
-def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
+def test_a_coordinator_thread_with_a_stale_epoch_ends_and_sets_is_stale(fleet):
     fleet.upload()
     fleet.process()
     old = fleet.fence
@@ -371,29 +371,29 @@ def test_a_stale_coordination_ends_by_itself_and_says_so(fleet):
     coordination.stop()
 
 
-def test_what_nobody_expected_does_not_end_the_coordination(fleet, monkeypatch, caplog):
+def test_an_unexpected_error_does_not_end_the_coordinator_thread(fleet, monkeypatch, caplog):
     run = fleet.upload()
     fleet.process()
-    views = fleet.registry.snapshots
-    looks: list[str] = []
+    snapshots = fleet.registry.snapshots
+    calls: list[str] = []
 
-    def stumble():
-        looks.append(run)
-        if len(looks) == 1:
-            raise KeyError("what is this")
-        return views()
+    def fail_once():
+        calls.append(run)
+        if len(calls) == 1:
+            raise KeyError("unexpected")
+        return snapshots()
 
-    monkeypatch.setattr(fleet.registry, "snapshots", stumble)
+    monkeypatch.setattr(fleet.registry, "snapshots", fail_once)
     monkeypatch.setattr(coordinator, "RECONCILE_SECONDS", 0.01)
     coordination = Coordinator(fleet.registry, fleet.bus, fleet.fence)
     coordination.start()
     assert fleet.forwarded().run == run
     coordination.stop()
     assert not coordination.is_stale.is_set()
-    assert "KeyError: 'what is this'" in caplog.text
+    assert "KeyError: 'unexpected'" in caplog.text
 
 
-def test_the_run_of_a_lost_client_is_ended_and_all_nodes_hear_of_it(fleet):
+def test_the_run_of_a_lost_client_is_ended_and_force_end_is_broadcast(fleet):
     lost = fleet.upload(is_sealed=False, lease_seconds=5)
     sealed, alive = fleet.upload(lease_seconds=5), fleet.upload(is_sealed=False, lease_seconds=60)
     fleet.leader.reconcile()
@@ -426,7 +426,7 @@ def test_a_new_leader_gives_every_client_a_full_lease_first(fleet):
 
 
 @contextmanager
-def away(fleet, monkeypatch) -> Iterator[None]:
+def without_registry(fleet, monkeypatch) -> Iterator[None]:
     def refuse(*_):
         raise RegistryUnavailable("gone")
 
@@ -443,11 +443,11 @@ def without_gateway(fleet, monkeypatch) -> Iterator[None]:
     fleet.are_gateways_alive = True
 
 
-@pytest.mark.parametrize("trouble", [away, without_gateway])
-def test_nobody_is_lost_because_he_could_not_be_heard(fleet, monkeypatch, trouble):
+@pytest.mark.parametrize("outage", [without_registry, without_gateway])
+def test_no_client_lease_expires_during_an_outage(fleet, monkeypatch, outage):
     run = fleet.upload(is_sealed=False, lease_seconds=5)
     fleet.leader.reconcile()
-    with trouble(fleet, monkeypatch):
+    with outage(fleet, monkeypatch):
         for _ in range(3):
             fleet.clock.now += RECONCILE_SECONDS
             fleet.leader.reconcile()
@@ -458,8 +458,8 @@ def test_nobody_is_lost_because_he_could_not_be_heard(fleet, monkeypatch, troubl
     assert fleet.ended().runs == (run,)
 
 
-@pytest.mark.parametrize("leap", [1000, -500], ids=["it stood still", "the clock was set back"])
-def test_nobody_is_lost_while_the_leader_itself_stood_still(fleet, leap):
+@pytest.mark.parametrize("leap", [1000, -500], ids=["paused", "clock set back"])
+def test_no_client_lease_expires_during_a_pause_of_the_leader(fleet, leap):
     run = fleet.upload(is_sealed=False, lease_seconds=5)
     fleet.leader.reconcile()
     fleet.clock.now += leap
@@ -472,7 +472,7 @@ def test_nobody_is_lost_while_the_leader_itself_stood_still(fleet, leap):
     assert fleet.state(run) is (RunState.ENDED if leap > 0 else RunState.OPEN)
 
 
-def test_a_run_is_ended_though_nobody_can_be_told(fleet, monkeypatch):
+def test_a_run_is_ended_even_if_force_end_cannot_be_broadcast(fleet, monkeypatch):
     lost, ready = fleet.upload(is_sealed=False, lease_seconds=1), fleet.upload()
     fleet.process()
     fleet.leader._check_client_leases()
@@ -487,32 +487,32 @@ def test_a_run_is_ended_though_nobody_can_be_told(fleet, monkeypatch):
 
 
 @pytest.mark.parametrize("call", ["snapshots", "open_barrier"])
-def test_a_registry_that_is_away_for_a_while_is_asked_again(fleet, monkeypatch, call):
+def test_a_decision_is_repeated_after_a_registry_outage(fleet, monkeypatch, call):
     run = fleet.upload()
     fleet.process()
-    with monkeypatch.context() as away:
+    with monkeypatch.context() as broken:
 
         def refuse(*_):
             raise RegistryUnavailable("gone")
 
-        away.setattr(fleet.registry, call, refuse)
+        broken.setattr(fleet.registry, call, refuse)
         fleet.leader.reconcile()
     assert (fleet.state(run), fleet.is_quiet()) == (RunState.SEALED, True)
     fleet.leader.reconcile()
     assert fleet.forwarded().run == run
 
 
-def test_a_leader_elected_while_the_bus_is_away_opens_barriers_and_listens_later(fleet, monkeypatch):
+def test_a_leader_elected_during_a_bus_outage_opens_barriers_and_subscribes_later(fleet, monkeypatch):
     first = fleet.upload()
     fleet.process()
-    with fleet.deaf(monkeypatch) as can_hear_again, fleet.led() as looks:
+    with fleet.without_subscriptions(monkeypatch) as restore_bus, fleet.coordinating() as reconciled_at:
         assert fleet.forwarded().run == first  # found in the registry
-        can_hear_again()
+        restore_bus()
         fleet.clock.now += RECONCILE_SECONDS
         fleet.leader._inbox.put(None)  # wakes it
-        eventually(lambda: len(looks) > 1)
+        eventually(lambda: len(reconciled_at) > 1)
         second = fleet.upload()
         fleet.process()
-        fleet.tell(second)
+        fleet.publish_progress(second)
         assert fleet.forwarded().run == second
-        assert len(looks) == 2
+        assert len(reconciled_at) == 2

@@ -1,4 +1,4 @@
-"""Liveness by examples: who is dead, what is done about it, and what does not count."""
+"""Liveness by examples: which nodes are dead, when they are revived, and which heartbeats count."""
 
 from kopitiam.contracts.messages import NodeRecord
 from kopitiam.supervision.liveness import Alarm, Backoff, Decision, Liveness, Recovered, Revive
@@ -19,13 +19,13 @@ def beat(liveness: Liveness, now: float, epoch: int = 1, pid: int = 100) -> list
 
 
 def watch(liveness: Liveness, start: float, until: float) -> list[tuple[float, Decision]]:
-    """Ticks every second, up to `until` itself; what was decided, and when."""
+    """Tick every second up to and including `until`; returns times and decisions."""
     times = [start + i for i in range(int(until - start) + 1)]
     return [(now, decision) for now in times for decision in liveness.tick(now)]
 
 
 def live(liveness: Liveness, start: float, until: float, epoch: int = 1) -> list[Decision]:
-    """A heartbeat every other second, and ticks."""
+    """Tick every second, with a heartbeat every other second; returns the decisions."""
     decisions: list[Decision] = []
     for i in range(int(until - start) + 1):
         decisions += beat(liveness, start + i, epoch) if i % 2 == 0 else []
@@ -54,11 +54,11 @@ def test_a_fresh_machine_gives_every_node_a_full_timeout() -> None:
     assert watch(liveness, 1000.0, 1000.0 + TIMEOUT) == [(1000.0 + TIMEOUT, Revive("p", 1))]
 
 
-def test_a_busy_node_whose_heartbeats_come_is_never_revived() -> None:
+def test_a_node_with_regular_heartbeats_is_never_revived() -> None:
     assert live(machine(), 0.0, 500.0) == []
 
 
-def test_a_trouble_is_shown_while_the_node_lives_and_takes_no_attempt_from_it_when_it_dies() -> None:
+def test_a_trouble_is_the_alarm_of_a_live_node_and_uses_no_revival_attempt() -> None:
     liveness = machine()
     liveness.on_heartbeat("p", "pipeline", 1, 100, None, 0.0, "no space left")
     assert (node(liveness, 1.0).state, node(liveness, 1.0).alarm) == ("alive", "no space left")
@@ -69,7 +69,7 @@ def test_a_trouble_is_shown_while_the_node_lives_and_takes_no_attempt_from_it_wh
     assert node(liveness, 200.0).alarm == ALARM.reason
 
 
-def test_a_heartbeat_just_in_time_is_a_sign_of_life_though_the_tick_is_late() -> None:
+def test_a_heartbeat_before_a_late_tick_keeps_the_node_alive() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     watch(liveness, 1.0, TIMEOUT - 1)
@@ -86,7 +86,7 @@ def test_a_revived_node_has_time_to_start_before_the_next_attempt() -> None:
     assert watch(liveness, TIMEOUT + 4, again) == [(again, Revive("p", 2))]
 
 
-def test_attempts_come_at_growing_distances_and_then_an_alarm_once() -> None:
+def test_attempts_back_off_and_end_in_one_alarm() -> None:
     decided = watch(machine(), 0.0, 500.0)
     assert decided == [
         (TIMEOUT, Revive("p", 1)),
@@ -95,12 +95,12 @@ def test_attempts_come_at_growing_distances_and_then_an_alarm_once() -> None:
     ]
 
 
-def test_the_distance_has_a_bound() -> None:
+def test_the_backoff_is_bounded() -> None:
     backoff = Backoff(10.0, 2.0, 30.0)
     assert [backoff.after(attempt) for attempt in (1, 2, 3, 4)] == [10.0, 20.0, 30.0, 30.0]
 
 
-def test_a_node_that_comes_back_after_the_alarm_has_recovered() -> None:
+def test_a_heartbeat_after_the_alarm_is_a_recovery() -> None:
     liveness = machine()
     watch(liveness, 0.0, 100.0)
     assert (node(liveness, 100.0).state, node(liveness, 100.0).alarm) == ("dead", ALARM.reason)
@@ -109,14 +109,14 @@ def test_a_node_that_comes_back_after_the_alarm_has_recovered() -> None:
     assert (node(liveness, 102.0).state, node(liveness, 102.0).alarm) == ("alive", None)
 
 
-def test_a_node_that_was_revived_has_recovered_too() -> None:
+def test_a_heartbeat_after_a_revival_is_a_recovery() -> None:
     liveness = machine()
     watch(liveness, 0.0, TIMEOUT)
     liveness.on_revived("p", TIMEOUT)
     assert beat(liveness, TIMEOUT + 2, epoch=2) == [Recovered("p")]
 
 
-def test_a_node_that_lived_long_enough_has_all_attempts_again() -> None:
+def test_a_stable_node_gets_all_revival_attempts_again() -> None:
     liveness = machine()
     watch(liveness, 0.0, TIMEOUT + FIRST)
     begun = TIMEOUT + FIRST + 1
@@ -126,14 +126,14 @@ def test_a_node_that_lived_long_enough_has_all_attempts_again() -> None:
     assert decided == [(silent + TIMEOUT, Revive("p", 1))]
 
 
-def test_a_node_that_dies_again_soon_has_only_the_attempts_that_are_left() -> None:
+def test_a_node_that_dies_again_soon_gets_only_the_remaining_attempts() -> None:
     liveness = machine()
     watch(liveness, 0.0, TIMEOUT + FIRST)
     beat(liveness, 31.0)
     assert watch(liveness, 32.0, 31.0 + TIMEOUT) == [(31.0 + TIMEOUT, ALARM)]
 
 
-def test_a_person_may_revive_after_the_alarm_without_a_second_one() -> None:
+def test_a_manual_revival_after_the_alarm_raises_no_second_alarm() -> None:
     liveness = machine()
     watch(liveness, 0.0, 100.0)
     liveness.on_revived("p", 101.0)
@@ -142,11 +142,11 @@ def test_a_person_may_revive_after_the_alarm_without_a_second_one() -> None:
     assert node(liveness, 300.0).state == "dead"
 
 
-def test_who_was_given_up_is_left_alone_until_it_is_heard_of() -> None:
+def test_a_given_up_node_is_not_revived_until_it_sends_a_heartbeat() -> None:
     liveness = machine()
     liveness.tick(0.0)
     liveness.give_up("p", "no heartbeat")
-    liveness.give_up("stranger", "no heartbeat")
+    liveness.give_up("unknown", "no heartbeat")
     assert watch(liveness, 1.0, 500.0) == []
     assert (node(liveness, 500.0).state, node(liveness, 500.0).alarm) == ("dead", "no heartbeat")
     assert beat(liveness, 501.0) == [Recovered("p")]
@@ -162,7 +162,7 @@ def test_the_alarm_of_a_dead_node_stays_until_its_first_heartbeat() -> None:
     assert (node(liveness, 121.0).state, node(liveness, 121.0).alarm) == ("dead", ALARM.reason)
 
 
-def test_without_attempts_there_is_an_alarm_at_once() -> None:
+def test_with_a_revive_limit_of_zero_the_alarm_comes_at_the_timeout() -> None:
     decided = watch(machine(revive_limit=0), 0.0, 100.0)
     assert decided == [(TIMEOUT, Alarm("p", "no heartbeat after 0 attempts to revive it"))]
 
@@ -175,10 +175,10 @@ def test_a_heartbeat_before_the_revival_is_reported_keeps_the_node_alive() -> No
     assert node(liveness, TIMEOUT + 2).state == "alive"
 
 
-# -- what does not count as life
+# -- heartbeats that do not count
 
 
-def test_a_zombie_does_not_count() -> None:
+def test_heartbeats_of_a_replaced_process_do_not_count() -> None:
     liveness = machine()
     beat(liveness, 0.0, epoch=2, pid=200)
     decided = []
@@ -189,7 +189,7 @@ def test_a_zombie_does_not_count() -> None:
     assert (node(liveness, 20.0).epoch, node(liveness, 20.0).pid) == (2, 200)
 
 
-def test_reordered_heartbeats_of_two_lives_do_no_harm() -> None:
+def test_reordered_heartbeats_of_two_processes_keep_the_higher_epoch() -> None:
     liveness = machine()
     for epoch in (1, 2, 1, 2, 1):
         assert beat(liveness, 1.0, epoch, pid=100 + epoch) == []
@@ -197,21 +197,21 @@ def test_reordered_heartbeats_of_two_lives_do_no_harm() -> None:
     assert (record.state, record.epoch, record.pid) == ("alive", 2, 102)
 
 
-def test_whoever_is_not_configured_or_of_another_kind_does_not_count() -> None:
+def test_heartbeats_of_unknown_nodes_or_of_another_kind_do_not_count() -> None:
     liveness = machine()
     liveness.tick(0.0)
     for now in (5.0, 10.0, 15.0):
-        assert liveness.on_heartbeat("stranger", "gateway", 1, 1, None, now) == []
+        assert liveness.on_heartbeat("unknown", "gateway", 1, 1, None, now) == []
         assert liveness.on_heartbeat("p", "gateway", 1, 1, None, now) == []
-    liveness.on_stopped("stranger")
-    liveness.on_revived("stranger", 15.0)
+    liveness.on_stopped("unknown")
+    liveness.on_revived("unknown", 15.0)
     assert liveness.tick(TIMEOUT) == [Revive("p", 1)]
 
 
-# -- leaving on purpose
+# -- stops on purpose
 
 
-def test_a_node_that_left_on_purpose_is_not_revived() -> None:
+def test_a_node_stopped_on_purpose_is_not_revived() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     liveness.on_stopped("p")
@@ -219,13 +219,13 @@ def test_a_node_that_left_on_purpose_is_not_revived() -> None:
     assert (node(liveness, 200.0).state, node(liveness, 200.0).since) == ("stopped", 0.0)
 
 
-def test_a_fresh_machine_that_is_told_who_left_does_not_revive_it() -> None:
+def test_a_fresh_machine_does_not_revive_a_node_recorded_as_stopped() -> None:
     liveness = machine()
     liveness.on_stopped("p")
     assert watch(liveness, 0.0, 200.0) == []
 
 
-def test_a_heartbeat_that_was_sent_before_it_left_changes_nothing() -> None:
+def test_a_late_heartbeat_of_a_stopped_process_is_ignored() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     liveness.on_stopped("p")
@@ -233,7 +233,7 @@ def test_a_heartbeat_that_was_sent_before_it_left_changes_nothing() -> None:
     assert node(liveness, 1.0).state == "stopped"
 
 
-def test_a_new_life_after_it_left_counts_at_once() -> None:
+def test_a_heartbeat_of_a_new_process_after_a_stop_counts_at_once() -> None:
     liveness = machine()
     beat(liveness, 0.0, epoch=1, pid=1)
     liveness.on_stopped("p")
@@ -251,14 +251,14 @@ def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived() 
     assert node(liveness, 5.0 + TIMEOUT).epoch == 2
 
 
-def test_the_lease_of_the_life_that_stopped_does_not_start_the_node_again() -> None:
+def test_the_lease_of_the_stopped_process_does_not_count_as_a_restart() -> None:
     liveness = machine()
     liveness.on_stopped("p", 3)
     liveness.on_taken_over("p", 3, 1.0)
     assert watch(liveness, 1.0, 200.0) == []
 
 
-def test_a_new_lease_moves_no_deadline_of_a_node_that_did_not_stop() -> None:
+def test_a_new_lease_moves_no_deadline_of_a_node_that_is_not_stopped() -> None:
     liveness = machine()
     beat(liveness, 0.0, epoch=1)
     assert watch(liveness, 1.0, TIMEOUT - 1) == []
@@ -266,7 +266,7 @@ def test_a_new_lease_moves_no_deadline_of_a_node_that_did_not_stop() -> None:
     assert watch(liveness, TIMEOUT, TIMEOUT) == [(TIMEOUT, Revive("p", 1))]
 
 
-def test_heartbeats_that_keep_coming_prove_that_it_never_left() -> None:
+def test_continued_heartbeats_override_a_reported_stop() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     liveness.on_stopped("p")
@@ -274,7 +274,7 @@ def test_heartbeats_that_keep_coming_prove_that_it_never_left() -> None:
     assert node(liveness, TIMEOUT + 2).state == "alive"
 
 
-def test_a_revival_that_is_reported_late_does_not_undo_leaving() -> None:
+def test_a_revival_reported_after_a_stop_does_not_undo_the_stop() -> None:
     liveness = machine()
     watch(liveness, 0.0, TIMEOUT)
     liveness.on_stopped("p")
@@ -282,32 +282,32 @@ def test_a_revival_that_is_reported_late_does_not_undo_leaving() -> None:
     assert watch(liveness, TIMEOUT + 2, 200.0) == []
 
 
-# -- odd clocks
+# -- pauses and clock jumps
 
 
-def test_a_pause_of_the_monitor_itself_kills_nobody() -> None:
+def test_a_pause_of_the_monitor_does_not_count_as_silence_of_nodes() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     watch(liveness, 1.0, 15.0)
-    woken = 1000.0
+    resumed = 1000.0
     rest = TIMEOUT - 15.0
-    assert watch(liveness, woken, woken + rest) == [(woken + rest, Revive("p", 1))]
+    assert watch(liveness, resumed, resumed + rest) == [(resumed + rest, Revive("p", 1))]
 
 
-def test_a_pause_does_not_use_up_the_time_to_start() -> None:
+def test_a_pause_does_not_shorten_the_time_to_start() -> None:
     liveness = machine()
     watch(liveness, 0.0, TIMEOUT)
     assert watch(liveness, 1000.0, 1000.0 + FIRST) == [(1000.0 + FIRST, Revive("p", 2))]
 
 
-def test_who_is_heard_first_after_a_pause_gets_no_more_than_a_timeout() -> None:
+def test_a_first_heartbeat_after_a_pause_extends_the_deadline_by_one_timeout() -> None:
     liveness = machine()
     liveness.tick(0.0)
     beat(liveness, 1000.0)
     assert watch(liveness, 1000.0, 1000.0 + TIMEOUT) == [(1000.0 + TIMEOUT, Revive("p", 1))]
 
 
-def test_a_pause_does_not_count_as_a_stable_life() -> None:
+def test_a_pause_does_not_count_as_stable_time() -> None:
     liveness = machine()
     watch(liveness, 0.0, TIMEOUT)
     beat(liveness, 21.0)
@@ -315,8 +315,8 @@ def test_a_pause_does_not_count_as_a_stable_life() -> None:
     assert watch(liveness, 1001.0, 1000.0 + TIMEOUT) == [(1000.0 + TIMEOUT, Revive("p", 2))]
 
 
-def test_to_be_asked_is_not_to_look() -> None:
-    """Cut off from the bus, a monitor does not tick, though people may ask it for its nodes."""
+def test_reading_the_nodes_does_not_count_as_observed_time() -> None:
+    """A monitor without the bus does not tick, but its nodes may still be read."""
     liveness = machine()
     beat(liveness, 0.0)
     for i in range(100):
@@ -324,7 +324,7 @@ def test_to_be_asked_is_not_to_look() -> None:
     assert liveness.tick(100.0) == []
 
 
-def test_to_be_told_who_is_expected_is_not_to_look_either() -> None:
+def test_setting_the_expected_nodes_does_not_count_as_observed_time() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     for i in range(100):
@@ -332,7 +332,7 @@ def test_to_be_told_who_is_expected_is_not_to_look_either() -> None:
     assert liveness.tick(100.0) == []
 
 
-def test_whoever_is_given_time_has_a_full_timeout() -> None:
+def test_extended_deadlines_are_a_full_timeout() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     watch(liveness, 1.0, 15.0)
@@ -340,7 +340,7 @@ def test_whoever_is_given_time_has_a_full_timeout() -> None:
     assert watch(liveness, 1000.0, 1000.0 + TIMEOUT) == [(1000.0 + TIMEOUT, Revive("p", 1))]
 
 
-def test_time_is_not_given_to_those_who_left() -> None:
+def test_deadlines_of_stopped_nodes_are_not_extended() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     liveness.on_stopped("p")
@@ -348,17 +348,17 @@ def test_time_is_not_given_to_those_who_left() -> None:
     liveness.extend_deadlines(15.0)
     watch(liveness, 16.0, TIMEOUT)
     beat(liveness, TIMEOUT)
-    assert node(liveness, TIMEOUT).state == "alive", "it never left"
+    assert node(liveness, TIMEOUT).state == "alive", "its heartbeats override the stop"
 
 
-def test_a_clock_that_is_set_back_far_stops_nothing() -> None:
+def test_a_large_clock_jump_back_keeps_the_remaining_timeout() -> None:
     liveness = machine()
     beat(liveness, 10_000.0)
     watch(liveness, 10_001.0, 10_005.0)
     assert watch(liveness, 0.0, TIMEOUT) == [(TIMEOUT - 5.0, Revive("p", 1))]
 
 
-def test_time_that_goes_back_a_bit_does_no_harm() -> None:
+def test_a_small_clock_jump_back_is_ignored() -> None:
     liveness = machine()
     beat(liveness, 10.0)
     assert beat(liveness, 9.5) == []
@@ -366,10 +366,10 @@ def test_time_that_goes_back_a_bit_does_no_harm() -> None:
     assert watch(liveness, 10.0, 10.0 + TIMEOUT) == [(10.0 + TIMEOUT, Revive("p", 1))]
 
 
-# -- the view
+# -- node records
 
 
-def test_nodes_are_shown_in_the_order_of_the_configuration() -> None:
+def test_records_are_in_the_order_of_the_configuration() -> None:
     liveness = Liveness({"m": "monitor", "g": "gateway"})
     liveness.tick(0.0)
     liveness.on_heartbeat("g", "gateway", 3, 42, "http://127.0.0.1:8440", 1.0)
@@ -379,7 +379,7 @@ def test_nodes_are_shown_in_the_order_of_the_configuration() -> None:
     ]
 
 
-def test_a_node_whose_time_is_up_is_shown_dead_before_the_tick() -> None:
+def test_a_node_past_its_deadline_is_shown_dead_before_the_next_tick() -> None:
     liveness = machine()
     beat(liveness, 0.0)
     watch(liveness, 1.0, TIMEOUT - 1)
@@ -387,10 +387,10 @@ def test_a_node_whose_time_is_up_is_shown_dead_before_the_tick() -> None:
     assert liveness.tick(21.0) == [Revive("p", 1)]
 
 
-# -- a fleet that changes
+# -- changes of the expected nodes
 
 
-def test_a_node_that_is_added_has_a_full_timeout_and_is_then_revived() -> None:
+def test_an_added_node_is_revived_after_a_full_timeout() -> None:
     liveness = machine()
     live(liveness, 0.0, 100.0)
     liveness.expect({"p": "pipeline", "new": "gateway"}, 100.0)
@@ -402,7 +402,7 @@ def test_a_node_that_is_added_has_a_full_timeout_and_is_then_revived() -> None:
     assert Revive("new", 1) in live(liveness, 120.0, 121.0)
 
 
-def test_a_node_that_is_taken_out_is_not_revived() -> None:
+def test_a_removed_node_is_not_revived() -> None:
     liveness = machine()
     live(liveness, 0.0, 10.0)
     liveness.expect({}, 10.0)
@@ -419,7 +419,7 @@ def test_expecting_the_same_nodes_again_changes_nothing() -> None:
         assert liveness.nodes(float(now)) == other.nodes(float(now))
 
 
-def test_a_name_that_stands_for_another_kind_is_another_node() -> None:
+def test_a_name_with_another_kind_is_a_new_node() -> None:
     liveness = machine()
     live(liveness, 0.0, 10.0)
     liveness.expect({"p": "gateway"}, 10.0)

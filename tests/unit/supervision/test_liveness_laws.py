@@ -1,7 +1,6 @@
-"""The laws of liveness, against a plain account of when each node was last heard of.
+"""Invariants of liveness, against a simple model of the last heartbeat of each node.
 
-The account keeps a clock of its own that runs only while somebody looks: it stands still in pauses, and when
-the clock is set back.
+The model has its own clock of observed time, which stands still in pauses and when the clock is set back.
 """
 
 from dataclasses import dataclass
@@ -20,18 +19,18 @@ STEPS = st.sampled_from([0.25, 0.5, 1.0, 1.0, 2.0, 4.0, 5.0, -0.25, -1.0, -70.0,
 
 
 @dataclass
-class Account:
-    allowed: float = TIMEOUT  # silence until something is to be done
+class ModelNode:
+    allowed: float = TIMEOUT  # silence until a decision is due
     quiet_since: float = 0.0
     alive_since: float | None = None
     attempts: int = 0
     epoch: int = 0
     is_alarmed: bool = False
     is_dead: bool = False
-    has_left: bool = False
+    is_stopped: bool = False
 
 
-class LivenessUnderTrouble(RuleBasedStateMachine):
+class LivenessUnderFaults(RuleBasedStateMachine):
     @initialize(start=st.sampled_from([0.0, 1e6]))
     def begin(self, start: float) -> None:
         self.machine = Liveness(
@@ -44,11 +43,11 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
         )
         self.latest = self.now = start
         self.watched = 0.0
-        self.accounts = {name: Account() for name in KINDS}
+        self.models = {name: ModelNode() for name in KINDS}
         assert self.machine.tick(start) == []
 
     def pass_time(self, seconds: float) -> None:
-        """What the clock tells next; the account's own clock follows it only while somebody looks."""
+        """Move the clock; observed time advances only by gaps without a pause."""
         self.now += seconds
         gap = self.now - self.latest
         if 0 < gap <= PAUSE:
@@ -71,18 +70,18 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
     @rule(node=NODES, seconds=STEPS, news=st.integers(0, 1))
     def beat(self, node: str, seconds: float, news: int) -> None:
         self.pass_time(seconds)
-        account = self.accounts[node]
-        if account.has_left:
-            news = 1  # or it would be a late one
-        account.epoch += news
-        decisions = self.machine.on_heartbeat(node, KINDS[node], account.epoch, 7, None, self.now)
-        assert decisions == ([Recovered(node)] if account.is_dead else [])
-        account.quiet_since, account.allowed = self.watched, TIMEOUT
-        account.is_dead = account.is_alarmed = account.has_left = False
-        if account.alive_since is None:
-            account.alive_since = self.watched
-        elif self.watched - account.alive_since >= STABLE:
-            account.attempts = 0
+        model = self.models[node]
+        if model.is_stopped:
+            news = 1  # with the same epoch it would be a late heartbeat
+        model.epoch += news
+        decisions = self.machine.on_heartbeat(node, KINDS[node], model.epoch, 7, None, self.now)
+        assert decisions == ([Recovered(node)] if model.is_dead else [])
+        model.quiet_since, model.allowed = self.watched, TIMEOUT
+        model.is_dead = model.is_alarmed = model.is_stopped = False
+        if model.alive_since is None:
+            model.alive_since = self.watched
+        elif self.watched - model.alive_since >= STABLE:
+            model.attempts = 0
 
     @rule(node=NODES, count=st.integers(2, 40))
     def live(self, node: str, count: int) -> None:
@@ -91,82 +90,82 @@ class LivenessUnderTrouble(RuleBasedStateMachine):
             self.tick(1.0)
 
     @rule(node=NODES, seconds=STEPS, behind=st.integers(1, 3))
-    def zombie(self, node: str, seconds: float, behind: int) -> None:
+    def beat_of_replaced_process(self, node: str, seconds: float, behind: int) -> None:
         self.pass_time(seconds)
-        epoch = self.accounts[node].epoch - behind
+        epoch = self.models[node].epoch - behind
         assert self.machine.on_heartbeat(node, KINDS[node], epoch, 7, None, self.now) == []
 
     @rule(node=NODES)
-    def leave(self, node: str) -> None:
-        epoch = self.accounts[node].epoch
-        if epoch > 0:  # of a node never heard of there is no telling which heartbeats are late
+    def stop(self, node: str) -> None:
+        epoch = self.models[node].epoch
+        if epoch > 0:  # without a known epoch, late heartbeats cannot be recognized
             self.machine.on_stopped(node)
-            self.accounts[node] = Account(epoch=epoch, has_left=True)
+            self.models[node] = ModelNode(epoch=epoch, is_stopped=True)
 
     @rule(node=NODES, news=st.integers(0, 1))
-    def enlist(self, node: str, news: int) -> None:
-        """This is not to look, hence no clock moves."""
-        account = self.accounts[node]
-        account.epoch += news
-        self.machine.on_taken_over(node, account.epoch, self.latest)
-        if account.has_left and news:
-            self.accounts[node] = Account(epoch=account.epoch, quiet_since=self.watched, allowed=TIMEOUT)
+    def take_lease(self, node: str, news: int) -> None:
+        """No observed time passes, so no clock moves."""
+        model = self.models[node]
+        model.epoch += news
+        self.machine.on_taken_over(node, model.epoch, self.latest)
+        if model.is_stopped and news:
+            self.models[node] = ModelNode(epoch=model.epoch, quiet_since=self.watched, allowed=TIMEOUT)
 
     @rule(node=NODES, ahead=STEPS)
     def report_a_revival(self, node: str, ahead: float) -> None:
-        """This is not to look, hence no clock moves."""
+        """No observed time passes, so no clock moves."""
         self.machine.on_revived(node, self.latest + ahead)
-        account = self.accounts[node]
-        if account.alive_since is None and not account.has_left:
-            account.quiet_since = self.watched + (ahead if 0 < ahead <= PAUSE else 0)
-            account.allowed = BACKOFF.after(max(account.attempts, 1))
+        model = self.models[node]
+        if model.alive_since is None and not model.is_stopped:
+            model.quiet_since = self.watched + (ahead if 0 < ahead <= PAUSE else 0)
+            model.allowed = BACKOFF.after(max(model.attempts, 1))
 
     @rule(seconds=STEPS)
     def extend_deadlines(self, seconds: float) -> None:
         self.pass_time(seconds)
         self.machine.extend_deadlines(self.now)
-        for account in self.accounts.values():
-            if account.allowed - (self.watched - account.quiet_since) < TIMEOUT:
-                account.quiet_since, account.allowed = self.watched, TIMEOUT
+        for model in self.models.values():
+            if model.allowed - (self.watched - model.quiet_since) < TIMEOUT:
+                model.quiet_since, model.allowed = self.watched, TIMEOUT
 
     def is_due(self, node: str) -> bool:
-        account = self.accounts[node]
-        is_overdue = self.watched - account.quiet_since >= account.allowed
-        return is_overdue and not account.has_left and not account.is_alarmed
+        model = self.models[node]
+        is_overdue = self.watched - model.quiet_since >= model.allowed
+        return is_overdue and not model.is_stopped and not model.is_alarmed
 
     def check(self, decision: Decision) -> None:
-        account = self.accounts[decision.node]
+        model = self.models[decision.node]
         match decision:
             case Revive(_, attempt):
-                assert attempt == account.attempts + 1 <= MAX_WAITING
-                account.attempts, account.allowed = attempt, BACKOFF.after(attempt)
+                assert attempt == model.attempts + 1 <= MAX_WAITING
+                model.attempts, model.allowed = attempt, BACKOFF.after(attempt)
             case Alarm(_, reason):
-                assert account.attempts == MAX_WAITING
+                assert model.attempts == MAX_WAITING
                 assert str(MAX_WAITING) in reason
-                account.is_alarmed = True
-        account.quiet_since, account.alive_since, account.is_dead = self.watched, None, True
+                model.is_alarmed = True
+        model.quiet_since, model.alive_since, model.is_dead = self.watched, None, True
 
     @invariant()
-    def the_view_agrees(self) -> None:
-        if not hasattr(self, "accounts"):
+    def records_agree_with_the_model(self) -> None:
+        if not hasattr(self, "models"):
             return
         records = self.machine.nodes(self.now)
-        assert self.machine.nodes(self.latest + 1000) == records, "to ask is not to look"
+        assert self.machine.nodes(self.latest + 1000) == records, "reading must not change the records"
         for record in records:
-            account = self.accounts[record.name]
-            is_silent = self.watched - account.quiet_since >= account.allowed
-            assert (record.state == "stopped") == account.has_left
-            assert (record.alarm is not None) == account.is_alarmed
+            model = self.models[record.name]
+            is_silent = self.watched - model.quiet_since >= model.allowed
+            assert (record.state == "stopped") == model.is_stopped
+            assert (record.alarm is not None) == model.is_alarmed
             if record.state == "alive":
-                assert account.alive_since is not None
+                assert model.alive_since is not None
                 assert not is_silent
             elif record.state == "starting":
-                assert account.alive_since is None
-                assert not is_silent or account.is_alarmed
+                assert model.alive_since is None
+                assert not is_silent or model.is_alarmed
 
 
-TestLivenessUnderTrouble = LivenessUnderTrouble.TestCase
-TestLivenessUnderTrouble.settings = settings(max_examples=100, stateful_step_count=40)
+TestLivenessUnderFaults = LivenessUnderFaults.TestCase
+TestLivenessUnderFaults.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.25, 1.0, 2.0, 19.0, 300.0]), st.booleans()), max_size=80))

@@ -1,6 +1,6 @@
 """One suite for every adapter of a port. The services are real, private, and started once a session.
 
-A service that cannot be had skips its tests on a developer's machine, and fails them where CI is set.
+If a service cannot be started, its tests are skipped on a developer's machine, and fail where CI is set.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from rabbitmq_server import private_rabbitmq
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that the test advances."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self._now = now
@@ -42,7 +42,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a registry is; passes to another process as it is."""
+    """The address of a registry; it can be sent to another process."""
 
     url: str
     home: Path
@@ -72,7 +72,7 @@ def postgresql() -> Iterator[Any]:
 
 @pytest.fixture
 def postgresql_url(postgresql: Any) -> Iterator[str]:
-    """A schema of the test's own, empty. (A database of its own would cost a third of a second.)"""
+    """An empty schema for this test. (A separate database would cost a third of a second.)"""
     schema = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(postgresql.get_uri(), autocommit=True) as admin:
         admin.execute(f"CREATE SCHEMA {schema}")
@@ -96,18 +96,18 @@ def registry(place: Place, clock: Clock) -> Iterator[Registry]:
 
 @pytest.fixture
 def open_run(registry: Registry) -> Callable[..., str]:
-    """Opens a run where only what matters to the test is said."""
+    """Opens a run, with defaults for everything that the test does not set."""
 
     def opened(owner: str = "anna", key: str | None = None, shards: int = 1, **others: Any) -> str:
-        asked: dict[str, Any] = {"questions": {"top": 3}, "label": "", "lease_seconds": 60} | others
-        return registry.open_run(owner=owner, idempotency_key=key, shards=shards, **asked).run.run
+        arguments: dict[str, Any] = {"questions": {"top": 3}, "label": "", "lease_seconds": 60} | others
+        return registry.open_run(owner=owner, idempotency_key=key, shards=shards, **arguments).run.run
 
     return opened
 
 
 @pytest.fixture
 def put(registry: Registry) -> Callable[..., Any]:
-    """Registers a chunk of ten rows where only what matters to the test is said."""
+    """Registers a chunk of ten rows, with defaults for everything that the test does not set."""
 
     def registered(run: str, number: int, table: str = "users", digest: str = "d", **others: int) -> Any:
         sizes = {"rows": 10, "bytes": 100, "rejected": 0} | others
@@ -144,7 +144,7 @@ def rabbit_node(rabbitmq: PrivateBroker) -> Iterator[Callable[..., BusPort]]:
 
 @pytest.fixture(params=["memory", "rabbitmq"])
 def node(request: pytest.FixtureRequest) -> Iterator[Callable[[], BusPort]]:
-    """One more node each time it is called: a connection of its own, or all of them on one object."""
+    """Each call returns another node: with its own connection, or all nodes on one object."""
     if request.param == "rabbitmq":
         yield request.getfixturevalue("rabbit_node")
     else:

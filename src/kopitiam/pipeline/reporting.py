@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """A report about a run: progress of the stages that these tables feed, in these shards, or the rows of its
-    answers once they are published."""
+    """A report about a run: progress of the stages that these tables feed, in these shards, or the rows of
+    its answers once they are published."""
 
     tables: frozenset[str] = frozenset()
     shards: frozenset[int] = frozenset()

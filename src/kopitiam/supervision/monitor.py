@@ -179,8 +179,8 @@ class Monitor:
 
     @property
     def _is_cut_off(self) -> bool:
-        """The bus has been lost for longer than the timeout. Other monitors consider this one dead, and it takes
-        no part in elections."""
+        """The bus has been lost for longer than the timeout. Other monitors consider this one dead, so it
+        takes no part in elections."""
         return (
             self._is_bus_lost and self._steady() - self._own_heartbeat_at > self._context.pace.timeout_seconds
         )

@@ -1,4 +1,4 @@
-"""What a handler of a test has been given, and a way to wait for it."""
+"""A message handler for tests that records messages and waits for them."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ from kopitiam.contracts.messages import Election, Message
 from waiting import PATIENCE_SECONDS
 
 
-def letter(number: int) -> Message:
+def numbered_message(number: int) -> Message:
     return Election(sender=number)
 
 
 class Inbox:
-    """A handler that keeps the numbers of the letters it gets, in their order."""
+    """A handler that records the numbers of the messages that it receives, in order."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -27,22 +27,22 @@ class Inbox:
             self._changed.notify_all()
 
     def wait_for(self, *numbers: int) -> list[int]:
-        """All that came until each of these had come."""
+        """Wait until all these numbers have arrived; return all numbers that arrived."""
         with self._changed:
             self._changed.wait_for(lambda: set(numbers) <= set(self.numbers), PATIENCE_SECONDS)
             missing = set(numbers) - set(self.numbers)
-            assert not missing, f"not come: {sorted(missing)[:5]}; come: {self.numbers[-5:]}"
+            assert not missing, f"missing: {sorted(missing)[:5]}; last received: {self.numbers[-5:]}"
             return list(self.numbers)
 
 
 @contextmanager
-def once_told_to_stop(act: Callable[[], None]) -> Iterator[None]:
-    """Calls `act` when a subscription has been told to stop, before it waits for its handler."""
+def after_stop_request(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` after a subscription was requested to stop, before it waits for its handler."""
     request_stop = HandlerThread.request_stop
 
-    def tell_and_act(courier: HandlerThread) -> None:
-        request_stop(courier)
+    def stop_and_act(handler_thread: HandlerThread) -> None:
+        request_stop(handler_thread)
         act()
 
-    with patch.object(HandlerThread, "request_stop", tell_and_act):
+    with patch.object(HandlerThread, "request_stop", stop_and_act):
         yield

@@ -1,4 +1,4 @@
-"""A relay between nodes and their broker, which can hang up, refuse, and speak TLS to the nodes."""
+"""A TCP relay between nodes and their broker. It can cut or refuse connections, and add TLS."""
 
 import contextlib
 import socket
@@ -30,7 +30,7 @@ class Relay:
         self.hang_up()
 
     def hang_up(self) -> None:
-        """On all that are connected, without a word of AMQP."""
+        """Close all connections without an AMQP close."""
         while self._ends:
             end = self._ends.pop()
             with contextlib.suppress(OSError):

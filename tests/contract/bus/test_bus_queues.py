@@ -1,9 +1,9 @@
-"""A queue gives each message to one of its consumers, and keeps it while there is none."""
+"""A queue delivers each message to one of its consumers, and stores it while there is none."""
 
 import logging
 import threading
 
-from bus_inbox import PATIENCE_SECONDS, Inbox, letter, once_told_to_stop
+from bus_inbox import PATIENCE_SECONDS, Inbox, after_stop_request, numbered_message
 
 from kopitiam.bus.delivery import MAX_REDELIVERIES
 
@@ -12,7 +12,7 @@ def test_messages_of_one_sender_arrive_in_order(node) -> None:
     inbox, sender = Inbox(), node()
     node().consume("work", inbox)
     for number in range(100):
-        sender.send("work", letter(number))
+        sender.send("work", numbered_message(number))
     assert inbox.wait_for(99) == list(range(100))
 
 
@@ -21,7 +21,7 @@ def test_each_message_goes_to_one_consumer(node) -> None:
     for _ in range(3):
         node().consume("work", inbox)
     for number in range(60):
-        sender.send("work", letter(number))
+        sender.send("work", numbered_message(number))
     assert sorted(inbox.wait_for(*range(60))) == list(range(60))
 
 
@@ -35,15 +35,15 @@ def test_consumers_work_at_the_same_time(node) -> None:
 
     node().consume("work", handle)
     node().consume("work", handle)
-    sender.send("work", letter(0))
-    sender.send("work", letter(1))
+    sender.send("work", numbered_message(0))
+    sender.send("work", numbered_message(1))
     assert sorted(inbox.wait_for(0, 1)) == [0, 1]
 
 
-def test_messages_are_kept_while_nobody_consumes(node) -> None:
+def test_messages_are_stored_while_there_is_no_consumer(node) -> None:
     sender = node()
     for number in range(5):
-        sender.send("work", letter(number))
+        sender.send("work", numbered_message(number))
     inbox = Inbox()
     node().consume("work", inbox)
     assert inbox.wait_for(4) == [0, 1, 2, 3, 4]
@@ -53,12 +53,12 @@ def test_queues_do_not_mix(node) -> None:
     inbox, others, bus = Inbox(), Inbox(), node()
     bus.consume("work", inbox)
     bus.consume("work.other", others)
-    bus.send("work.other", letter(1))
-    bus.send("work", letter(2))
+    bus.send("work.other", numbered_message(1))
+    bus.send("work", numbered_message(2))
     assert (inbox.wait_for(2), others.wait_for(1)) == ([2], [1])
 
 
-def test_what_a_cancelled_consumer_has_not_handled_goes_to_another(node) -> None:
+def test_unhandled_messages_of_a_cancelled_consumer_go_to_another(node) -> None:
     is_at_work, may_go_on = threading.Event(), threading.Event()
     early, late, bus = Inbox(), Inbox(), node()
 
@@ -69,9 +69,9 @@ def test_what_a_cancelled_consumer_has_not_handled_goes_to_another(node) -> None
 
     subscription = bus.consume("work", handle)
     for number in range(3):
-        bus.send("work", letter(number))
+        bus.send("work", numbered_message(number))
     assert is_at_work.wait(PATIENCE_SECONDS)
-    with once_told_to_stop(may_go_on.set):
+    with after_stop_request(may_go_on.set):
         subscription.cancel()
 
     node().consume("work", late)
@@ -79,7 +79,7 @@ def test_what_a_cancelled_consumer_has_not_handled_goes_to_another(node) -> None
     assert early.numbers == [0]
 
 
-def test_a_message_whose_handler_fails_is_given_out_again(node) -> None:
+def test_a_message_whose_handler_fails_is_redelivered(node) -> None:
     inbox, bus, troubles = Inbox(), node(), [OSError("first"), OSError("second")]
 
     def handle(message) -> None:
@@ -88,8 +88,8 @@ def test_a_message_whose_handler_fails_is_given_out_again(node) -> None:
         inbox(message)
 
     bus.consume("work", handle)
-    bus.send("work", letter(1))
-    bus.send("work", letter(2))
+    bus.send("work", numbered_message(1))
+    bus.send("work", numbered_message(2))
     assert inbox.wait_for(1, 2) == [1, 2]
     assert not troubles
 
@@ -98,21 +98,21 @@ def test_a_message_whose_handler_always_fails_is_dropped_in_the_end(node, caplog
     tries, inbox, bus = [], Inbox(), node()
 
     def handle(message) -> None:
-        if message == letter(1):
+        if message == numbered_message(1):
             tries.append(message)
             raise ValueError("never")
         inbox(message)
 
     bus.consume("work", handle)
-    bus.send("work", letter(1))
-    bus.send("work", letter(2))
+    bus.send("work", numbered_message(1))
+    bus.send("work", numbered_message(2))
     assert inbox.wait_for(2) == [2]
     assert len(tries) == 1 + MAX_REDELIVERIES
     dropped = [record for record in caplog.records if "dropped after 4 tries" in record.getMessage()]
     assert [record.levelno for record in dropped] == [logging.ERROR]
 
 
-def test_a_message_that_fails_here_may_succeed_there(node) -> None:
+def test_a_message_that_fails_at_one_consumer_is_redelivered_to_another(node) -> None:
     inbox, sender = Inbox(), node()
     is_broken = threading.Event()
 
@@ -121,7 +121,7 @@ def test_a_message_that_fails_here_may_succeed_there(node) -> None:
         raise OSError("no disk")
 
     node().consume("work", break_down)
-    sender.send("work", letter(1))
+    sender.send("work", numbered_message(1))
     assert is_broken.wait(PATIENCE_SECONDS)
     node().consume("work", inbox)
     inbox.wait_for(1)

@@ -1,4 +1,4 @@
-"""Many threads on one bus; handlers that use it; cancelling and closing, whoever does it."""
+"""Threads on one bus: concurrent senders, handlers that use the bus, and cancelling and closing."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from bus_inbox import PATIENCE_SECONDS, Inbox, letter, once_told_to_stop
+from bus_inbox import PATIENCE_SECONDS, Inbox, after_stop_request, numbered_message
 
 from kopitiam.contracts.errors import BusUnavailable
 
@@ -23,7 +23,7 @@ def test_nothing_is_lost_when_many_threads_send_at_once(node) -> None:
 
     def send(sender: int) -> None:
         for number in range(EACH):
-            bus.send("work", letter(sender * EACH + number))
+            bus.send("work", numbered_message(sender * EACH + number))
 
     with ThreadPoolExecutor(SENDERS) as pool:
         list(pool.map(send, range(SENDERS)))
@@ -43,7 +43,7 @@ def test_a_handler_may_send_publish_and_subscribe(node) -> None:
 
     bus.consume("work", pass_on)
     bus.consume("next", lambda message: bus.publish("done", message))
-    bus.send("work", letter(1))
+    bus.send("work", numbered_message(1))
     assert inbox.wait_for(1) == [1]
 
 
@@ -57,7 +57,7 @@ def test_a_handler_may_cancel_itself_and_its_message_counts_as_handled(node) -> 
         inbox(message)
 
     for number in range(3):
-        bus.send("work", letter(number))
+        bus.send("work", numbered_message(number))
     subscription = bus.consume("work", once)
     is_subscribed.set()
     inbox.wait_for(0)
@@ -80,20 +80,20 @@ def test_cancelling_waits_for_the_handler_and_no_other_call_follows(node, begin)
     may_go_on = threading.Event()
     subscription = bus.listen(handle) if begin == "listen" else getattr(bus, begin)("work", handle)
     put: Callable[[int], None] = {
-        "consume": lambda number: bus.send("work", letter(number)),
-        "subscribe": lambda number: bus.publish("work", letter(number)),
-        "listen": lambda number: bus.broadcast(letter(number)),
+        "consume": lambda number: bus.send("work", numbered_message(number)),
+        "subscribe": lambda number: bus.publish("work", numbered_message(number)),
+        "listen": lambda number: bus.broadcast(numbered_message(number)),
     }[begin]
     put(0)
     assert is_at_work.wait(PATIENCE_SECONDS)
     put(1)
-    with once_told_to_stop(may_go_on.set):
+    with after_stop_request(may_go_on.set):
         subscription.cancel()
-    assert calls == [letter(0)]
+    assert calls == [numbered_message(0)]
     put(2)
     subscription.cancel()
     bus.close()
-    assert calls == [letter(0)]
+    assert calls == [numbered_message(0)]
 
 
 def test_a_handler_may_close_the_bus(node) -> None:
@@ -104,10 +104,10 @@ def test_a_handler_may_close_the_bus(node) -> None:
         is_closed.set()
 
     bus.listen(handle)
-    bus.broadcast(letter(1))
+    bus.broadcast(numbered_message(1))
     assert is_closed.wait(PATIENCE_SECONDS)
     with pytest.raises(BusUnavailable, match="closed"):
-        bus.broadcast(letter(2))
+        bus.broadcast(numbered_message(2))
 
 
 def test_a_closed_bus_refuses_everything_at_once_and_leaves_no_threads(node) -> None:
@@ -122,9 +122,9 @@ def test_a_closed_bus_refuses_everything_at_once_and_leaves_no_threads(node) -> 
     assert bus_threads() <= before
     refused = [
         bus.check,
-        lambda: bus.send("work", letter(1)),
-        lambda: bus.publish("news", letter(1)),
-        lambda: bus.broadcast(letter(1)),
+        lambda: bus.send("work", numbered_message(1)),
+        lambda: bus.publish("news", numbered_message(1)),
+        lambda: bus.broadcast(numbered_message(1)),
         lambda: bus.consume("work", inbox),
         lambda: bus.subscribe("news", inbox),
         lambda: bus.listen(inbox),
@@ -138,14 +138,14 @@ def test_a_closed_bus_refuses_everything_at_once_and_leaves_no_threads(node) -> 
     assert inbox.numbers == []
 
 
-def test_closing_while_threads_send_lets_each_know_how_it_ended(node) -> None:
+def test_a_close_ends_all_concurrent_senders_with_an_error(node) -> None:
     bus, kept = node(), []
     are_under_way = threading.Semaphore(0)
 
     def send_until_refused(sender: int) -> int:
         while True:
             try:
-                bus.send("work", letter(len(kept)))
+                bus.send("work", numbered_message(len(kept)))
             except BusUnavailable:
                 return sender
             kept.append(sender)
@@ -161,11 +161,11 @@ def test_closing_while_threads_send_lets_each_know_how_it_ended(node) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "é" * 101])
-def test_a_name_that_amqp_could_not_carry_is_refused(node, name) -> None:
+def test_a_name_that_is_invalid_in_amqp_is_refused(node, name) -> None:
     bus, inbox = node(), Inbox()
     calls = [
-        lambda: bus.send(name, letter(1)),
-        lambda: bus.publish(name, letter(1)),
+        lambda: bus.send(name, numbered_message(1)),
+        lambda: bus.publish(name, numbered_message(1)),
         lambda: bus.consume(name, inbox),
         lambda: bus.subscribe(name, inbox),
     ]
@@ -178,6 +178,6 @@ def test_the_longest_names_work(node) -> None:
     bus, inbox = node(), Inbox()
     bus.consume("q" * 200, inbox)
     bus.subscribe("t" * 200, inbox)
-    bus.send("q" * 200, letter(1))
-    bus.publish("t" * 200, letter(2))
+    bus.send("q" * 200, numbered_message(1))
+    bus.publish("t" * 200, numbered_message(2))
     assert sorted(inbox.wait_for(1, 2)) == [1, 2]

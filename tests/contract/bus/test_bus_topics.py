@@ -1,10 +1,10 @@
-"""A topic reaches every subscriber whose pattern matches, a broadcast every listener."""
+"""A topic reaches every subscriber whose pattern matches; a broadcast reaches every listener."""
 
 import threading
 
 import msgspec
 import pytest
-from bus_inbox import PATIENCE_SECONDS, Inbox, letter
+from bus_inbox import PATIENCE_SECONDS, Inbox, numbered_message
 
 from kopitiam.contracts.messages import Election
 
@@ -20,7 +20,7 @@ PATTERNS = sorted(set.union(*TOPICS.values()))
 
 
 class Newer(msgspec.Struct, tag_field="type", tag="NEWER"):
-    """From a version to come."""
+    """A message of a later version."""
 
     v: int = 1
 
@@ -44,59 +44,59 @@ def test_every_subscriber_gets_every_message_in_order(node) -> None:
     for inbox in inboxes:
         node().subscribe("news.*", inbox)
     for number in range(50):
-        sender.publish("news.local", letter(number))
+        sender.publish("news.local", numbered_message(number))
     assert [inbox.wait_for(49) for inbox in inboxes] == [list(range(50))] * 3
 
 
-def test_patterns_mean_what_they_mean_in_amqp(node) -> None:
+def test_patterns_match_as_in_amqp(node) -> None:
     inboxes, bus = {pattern: Inbox() for pattern in PATTERNS}, node()
     for pattern, inbox in inboxes.items():
         bus.subscribe(pattern, inbox)
     last = len(TOPICS)
     for number, topic in enumerate(TOPICS):
-        bus.publish(topic, letter(number))
-    for pattern, inbox in inboxes.items():  # each is told by a topic of its own that no more will come
-        bus.publish(pattern.replace("*", "a").replace("#", "a"), letter(last))
+        bus.publish(topic, numbered_message(number))
+    for pattern, inbox in inboxes.items():  # a message on a topic of its own marks the end of each
+        bus.publish(pattern.replace("*", "a").replace("#", "a"), numbered_message(last))
         inbox.wait_for(last)
 
-    heard = {
+    received = {
         topic: {pattern for pattern, inbox in inboxes.items() if number in inbox.numbers}
         for number, topic in enumerate(TOPICS)
     }
-    assert heard == TOPICS
+    assert received == TOPICS
 
 
-def test_only_those_who_subscribe_in_time_hear_it(node) -> None:
+def test_a_topic_reaches_only_subscriptions_that_exist_when_it_is_published(node) -> None:
     inbox, bus = Inbox(), node()
-    bus.publish("news", letter(1))
+    bus.publish("news", numbered_message(1))
     subscription = bus.subscribe("news", inbox)
-    bus.publish("news", letter(2))
+    bus.publish("news", numbered_message(2))
     inbox.wait_for(2)
     subscription.cancel()
-    bus.publish("news", letter(3))
+    bus.publish("news", numbered_message(3))
     again = Inbox()
     bus.subscribe("news", again)
-    bus.publish("news", letter(4))
+    bus.publish("news", numbered_message(4))
     again.wait_for(4)
     assert (inbox.numbers, again.numbers) == ([2], [4])
 
 
 def test_a_broadcast_reaches_every_listener_and_only_them(node) -> None:
     inboxes, sender = [Inbox(), Inbox(), Inbox()], node()
-    deaf = Inbox()
-    sender.subscribe("#", deaf)
-    sender.consume("broadcast", deaf)
+    topic_inbox = Inbox()
+    sender.subscribe("#", topic_inbox)
+    sender.consume("broadcast", topic_inbox)
     for bus, inbox in zip((sender, node(), node()), inboxes, strict=True):
         bus.listen(inbox)
     for number in range(20):
-        sender.broadcast(letter(number))
+        sender.broadcast(numbered_message(number))
     assert [inbox.wait_for(19) for inbox in inboxes] == [list(range(20))] * 3
-    sender.publish("end", letter(99))
-    assert deaf.wait_for(99) == [99]
+    sender.publish("end", numbered_message(99))
+    assert topic_inbox.wait_for(99) == [99]
 
 
 @pytest.mark.parametrize("way", ["queue", "topic", "broadcast"])
-def test_what_cannot_be_read_is_dropped_and_the_next_one_arrives(node, way, caplog) -> None:
+def test_an_undecodable_message_is_dropped_and_the_next_one_arrives(node, way, caplog) -> None:
     inbox, bus = Inbox(), node()
     put = {
         "queue": lambda message: bus.send("work", message),
@@ -111,12 +111,12 @@ def test_what_cannot_be_read_is_dropped_and_the_next_one_arrives(node, way, capl
         bus.listen(inbox)
     for number, strange in enumerate(STRANGE):
         put(strange)
-        put(letter(number))
+        put(numbered_message(number))
     assert inbox.wait_for(len(STRANGE) - 1) == list(range(len(STRANGE)))
     assert sum("not a message" in record.getMessage() for record in caplog.records) == len(STRANGE)
 
 
-def test_a_handler_that_fails_is_not_asked_again_but_gets_the_next_one(node, caplog) -> None:
+def test_a_failed_topic_message_is_not_redelivered_and_the_next_one_arrives(node, caplog) -> None:
     inbox, bus = Inbox(), node()
 
     def handle(message) -> None:
@@ -124,12 +124,12 @@ def test_a_handler_that_fails_is_not_asked_again_but_gets_the_next_one(node, cap
         raise ValueError("as always")
 
     bus.subscribe("news", handle)
-    bus.publish("news", letter(1))
-    bus.publish("news", letter(2))
+    bus.publish("news", numbered_message(1))
+    bus.publish("news", numbered_message(2))
     assert inbox.wait_for(2) == [1, 2]
 
 
-def test_a_slow_handler_delays_nobody_else(node) -> None:
+def test_a_slow_handler_delays_no_other_subscription(node) -> None:
     quick, bus, may_go_on = Inbox(), node(), threading.Event()
     slow = Inbox()
 
@@ -140,7 +140,7 @@ def test_a_slow_handler_delays_nobody_else(node) -> None:
     bus.subscribe("news", take_long)
     bus.subscribe("news", quick)
     for number in range(10):
-        bus.publish("news", letter(number))
+        bus.publish("news", numbered_message(number))
     assert quick.wait_for(9) == list(range(10))
     assert slow.numbers == []
     may_go_on.set()

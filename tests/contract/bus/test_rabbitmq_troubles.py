@@ -1,4 +1,4 @@
-"""What only a real broker can do to its clients: die, hang, hang up, refuse, lose a queue."""
+"""Failures of a real broker: crash, hang, cut connection, refusal, deleted queue."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ import pika
 import psutil
 import pytest
 import trustme
-from bus_inbox import PATIENCE_SECONDS, Inbox, letter
+from bus_inbox import PATIENCE_SECONDS, Inbox, numbered_message
 from relay import Relay
 
 from kopitiam.bus.rabbitmq import RabbitBus
@@ -25,7 +25,7 @@ from kopitiam.contracts.errors import BusUnavailable
 from waiting import eventually
 
 CLOSED_PORT = 1
-LONG_SECONDS = 30  # what takes so long on any machine has not been noticed
+LONG_SECONDS = 30  # more than the detection of a failure takes on any machine
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def fleet() -> str:
 
 @pytest.fixture
 def raw_channel(rabbitmq):
-    """The broker as an administrator sees it."""
+    """A plain AMQP channel to the broker, as an administrator uses it."""
     with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
         yield connection.channel()
 
@@ -49,7 +49,7 @@ def through(relay: Relay, url: str) -> str:
 
 
 def retry(call) -> None:
-    """Until it works."""
+    """Repeat the call until it succeeds."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -75,7 +75,7 @@ def sending_all_the_while(bus, queue: str) -> Iterator[Sent]:
             if is_enough.is_set():
                 return
             try:
-                bus.send(queue, letter(number))
+                bus.send(queue, numbered_message(number))
                 sent.confirmed.append(number)
             except BusUnavailable:
                 sent.refused.append(number)
@@ -91,35 +91,35 @@ def sending_all_the_while(bus, queue: str) -> Iterator[Sent]:
 
 def test_after_a_kill_confirmed_messages_are_there_and_subscriptions_come_back(rabbitmq, rabbit_node) -> None:
     hasty, patient = rabbit_node(timeout_seconds=0.5), rabbit_node(timeout_seconds=120)
-    node, consumed, heard, listened, kept = rabbit_node(), Inbox(), Inbox(), Inbox(), Inbox()
+    node, consumed, topic_inbox, listened, kept = rabbit_node(), Inbox(), Inbox(), Inbox(), Inbox()
     node.consume("work", consumed)
-    node.subscribe("news.#", heard)
+    node.subscribe("news.#", topic_inbox)
     node.listen(listened)
     for number in range(20):
-        patient.send("kept", letter(number))
-    time.sleep(0.2)  # RabbitMQ knows a new queue on its disk only some time after it was made
+        patient.send("kept", numbered_message(number))
+    time.sleep(0.2)  # RabbitMQ writes a new queue to disk with a delay
 
     with sending_all_the_while(hasty, "work") as sent, ThreadPoolExecutor(1) as pool:
         consumed.wait_for(10)
         url = rabbitmq.url
-        patient.send("newest", letter(0))
+        patient.send("newest", numbered_message(0))
         rabbitmq.kill()
         with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1"):
             hasty.check()
-        waiting = pool.submit(patient.send, "work", letter(1_000_000))
+        waiting = pool.submit(patient.send, "work", numbered_message(1_000_000))
         rabbitmq.start()
         assert rabbitmq.url == url
-        waiting.result(60)  # the broker is found again soon
+        waiting.result(60)  # the bus reconnects soon
         consumed.wait_for(1_000_000)
 
     assert sent.refused
     consumed.wait_for(*sent.confirmed)
-    patient.publish("news.local", letter(1))
-    patient.broadcast(letter(2))
-    assert (heard.wait_for(1), listened.wait_for(2)) == ([1], [2])
+    patient.publish("news.local", numbered_message(1))
+    patient.broadcast(numbered_message(2))
+    assert (topic_inbox.wait_for(1), listened.wait_for(2)) == ([1], [2])
     node.consume("kept", kept)
     assert kept.wait_for(19) == list(range(20))
-    patient.send("newest", letter(1))  # it may have lost the first, but it works
+    patient.send("newest", numbered_message(1))  # the queue may have lost its first message, but it works
 
 
 def test_a_broker_that_hangs_is_noticed_in_time(rabbitmq, rabbit_node) -> None:
@@ -129,30 +129,34 @@ def test_a_broker_that_hangs_is_noticed_in_time(rabbitmq, rabbit_node) -> None:
     broker.suspend()
     try:
         started = time.monotonic()
-        for call in (bus.check, lambda: bus.send("work", letter(1)), lambda: bus.subscribe("news", inbox)):
+        for call in (
+            bus.check,
+            lambda: bus.send("work", numbered_message(1)),
+            lambda: bus.subscribe("news", inbox),
+        ):
             with pytest.raises(BusUnavailable, match=r"no confirmation within 0\.3 s"):
                 call()
         assert time.monotonic() - started < LONG_SECONDS
     finally:
         broker.resume()
-    retry(lambda: bus.send("work", letter(2)))
+    retry(lambda: bus.send("work", numbered_message(2)))
     inbox.wait_for(2)
 
 
-def test_a_cut_connection_is_made_again_and_messages_flow_as_before(rabbitmq, rabbit_node) -> None:
+def test_a_cut_connection_is_reopened_and_messages_arrive_again(rabbitmq, rabbit_node) -> None:
     with Relay(port_of(rabbitmq.url)) as relay:
-        bus, consumed, heard = rabbit_node(through(relay, rabbitmq.url)), Inbox(), Inbox()
+        bus, consumed, topic_inbox = rabbit_node(through(relay, rabbitmq.url)), Inbox(), Inbox()
         bus.consume("work", consumed)
-        bus.subscribe("news", heard)
+        bus.subscribe("news", topic_inbox)
         for number in range(3):
             relay.hang_up()
-            bus.send("work", letter(number))
+            bus.send("work", numbered_message(number))
             consumed.wait_for(number)
-        bus.publish("news", letter(9))
-        heard.wait_for(9)
+        bus.publish("news", numbered_message(9))
+        topic_inbox.wait_for(9)
 
 
-def test_the_message_in_hand_of_a_node_that_vanishes_goes_to_another(rabbitmq, rabbit_node) -> None:
+def test_an_unacknowledged_message_of_a_lost_node_goes_to_another(rabbitmq, rabbit_node) -> None:
     with Relay(port_of(rabbitmq.url)) as relay:
         is_at_work, may_go_on, inbox = threading.Event(), threading.Event(), Inbox()
 
@@ -162,7 +166,7 @@ def test_the_message_in_hand_of_a_node_that_vanishes_goes_to_another(rabbitmq, r
 
         rabbit_node(through(relay, rabbitmq.url)).consume("work", take_long)
         other = rabbit_node()
-        other.send("work", letter(1))
+        other.send("work", numbered_message(1))
         assert is_at_work.wait(PATIENCE_SECONDS)
         other.consume("work", inbox)
         relay.is_refusing = True
@@ -177,44 +181,44 @@ def test_a_handler_slower_than_the_heartbeat_costs_no_connection(rabbitmq, rabbi
 
     def take_long(message) -> None:
         inbox(message)
-        if message == letter(1):
-            threading.Event().wait(8)  # the broker hangs up after six seconds of silence
-            inbox(letter(101))
+        if message == numbered_message(1):
+            threading.Event().wait(8)  # the broker closes a connection after six seconds without a heartbeat
+            inbox(numbered_message(101))
 
     bus.consume("work", take_long)
-    bus.send("work", letter(1))
-    bus.send("work", letter(2))
+    bus.send("work", numbered_message(1))
+    bus.send("work", numbered_message(2))
     assert inbox.wait_for(2) == [1, 101, 2]
     bus.check()
     assert "again" not in caplog.text
 
 
-def test_a_queue_that_was_deleted_is_made_again_by_who_sends(rabbit_node, raw_channel, fleet) -> None:
+def test_a_deleted_queue_is_declared_again_by_a_sender(rabbit_node, raw_channel, fleet) -> None:
     bus, inbox = rabbit_node(prefix=fleet), Inbox()
-    bus.send("work", letter(1))
+    bus.send("work", numbered_message(1))
     raw_channel.queue_delete(f"{fleet}.work")
-    bus.send("work", letter(2))
+    bus.send("work", numbered_message(2))
     bus.consume("work", inbox)
     assert inbox.wait_for(2) == [2]
 
 
-def test_a_queue_that_was_deleted_is_made_again_by_who_consumes(rabbit_node, raw_channel, fleet) -> None:
+def test_a_deleted_queue_is_declared_again_by_a_consumer(rabbit_node, raw_channel, fleet) -> None:
     bus, inbox = rabbit_node(prefix=fleet), Inbox()
     bus.consume("work", inbox)
     raw_channel.queue_delete(f"{fleet}.work")
     retry(lambda: raw_channel.connection.channel().queue_declare(f"{fleet}.work", passive=True))
-    retry(lambda: bus.send("work", letter(1)))  # a queue that has just been made may not be ready
+    retry(lambda: bus.send("work", numbered_message(1)))  # a new queue may not be ready
     assert inbox.wait_for(1) == [1]
 
 
-def test_trouble_with_one_queue_is_told_and_is_not_another_s(rabbit_node, raw_channel, fleet) -> None:
-    raw_channel.queue_declare(f"{fleet}.odd", durable=True)  # not the kind that is wanted
+def test_a_failure_of_one_queue_is_raised_and_affects_no_other(rabbit_node, raw_channel, fleet) -> None:
+    raw_channel.queue_declare(f"{fleet}.odd", durable=True)  # not a quorum queue
     bus, inbox = rabbit_node(prefix=fleet), Inbox()
     bus.consume("work", inbox)
-    for call in (lambda: bus.send("odd", letter(1)), lambda: bus.consume("odd", inbox)):
+    for call in (lambda: bus.send("odd", numbered_message(1)), lambda: bus.consume("odd", inbox)):
         with pytest.raises(BusUnavailable, match="inequivalent arg"):
             call()
-    bus.send("work", letter(2))
+    bus.send("work", numbered_message(2))
     assert inbox.wait_for(2) == [2]
 
 
@@ -223,19 +227,19 @@ def test_a_full_queue_refuses_and_loses_nothing(rabbit_node, monkeypatch) -> Non
     bus, kept, inbox = rabbit_node(), [], Inbox()
     with pytest.raises(BusUnavailable, match="full"):
         for number in range(1000):
-            bus.send("work", letter(number))
+            bus.send("work", numbered_message(number))
             kept.append(number)
     bus.consume("work", inbox)
     assert inbox.wait_for(*kept)[: len(kept)] == kept
 
 
-def test_what_was_confirmed_before_a_close_is_kept(rabbit_node) -> None:
+def test_messages_confirmed_before_a_close_are_stored(rabbit_node) -> None:
     bus, confirmed, inbox = rabbit_node(), [], Inbox()
 
     def send_until_refused() -> None:
         with pytest.raises(BusUnavailable):
             while True:
-                bus.send("work", letter(len(confirmed)))
+                bus.send("work", numbered_message(len(confirmed)))
                 confirmed.append(len(confirmed))
 
     sending = threading.Thread(target=send_until_refused)
@@ -247,21 +251,21 @@ def test_what_was_confirmed_before_a_close_is_kept(rabbit_node) -> None:
     assert inbox.wait_for(*confirmed)[: len(confirmed)] == confirmed
 
 
-def test_fleets_with_different_prefixes_share_a_broker_and_never_meet(rabbit_node, fleet) -> None:
+def test_fleets_with_different_prefixes_can_share_a_broker(rabbit_node, fleet) -> None:
     ours, theirs, inbox = rabbit_node(), rabbit_node(prefix=fleet), Inbox()
     ours.consume("work", inbox)
     ours.subscribe("#", inbox)
     ours.listen(inbox)
-    theirs.send("work", letter(1))
-    theirs.publish("news", letter(2))
-    theirs.broadcast(letter(3))
-    ours.send("work", letter(4))
-    ours.publish("news", letter(5))
-    ours.broadcast(letter(6))
+    theirs.send("work", numbered_message(1))
+    theirs.publish("news", numbered_message(2))
+    theirs.broadcast(numbered_message(3))
+    ours.send("work", numbered_message(4))
+    ours.publish("news", numbered_message(5))
+    ours.broadcast(numbered_message(6))
     assert sorted(inbox.wait_for(4, 5, 6)) == [4, 5, 6]
 
 
-def test_a_wrong_password_is_told_at_once_and_in_one_line(rabbitmq) -> None:
+def test_a_wrong_password_is_reported_at_once_in_one_line(rabbitmq) -> None:
     started = time.monotonic()
     with pytest.raises(BusUnavailable, match="user or password refused") as caught:
         RabbitBus(rabbitmq.url.replace("@", "-wrong@"), connect_seconds=2 * LONG_SECONDS)
@@ -270,21 +274,23 @@ def test_a_wrong_password_is_told_at_once_and_in_one_line(rabbitmq) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_virtual_host_that_is_not_there_is_told_at_once(rabbitmq) -> None:
+def test_a_missing_virtual_host_is_reported_at_once(rabbitmq) -> None:
     with pytest.raises(BusUnavailable, match="virtual host"):
         RabbitBus(f"{rabbitmq.url}/elsewhere")
 
 
-def test_a_port_where_nobody_listens_is_given_up_in_time() -> None:
+def test_a_closed_port_is_reported_in_time() -> None:
     threads = threading.active_count()
     started = time.monotonic()
     with pytest.raises(BusUnavailable, match=f"127.0.0.1:{CLOSED_PORT}: Connection refused"):
         RabbitBus(f"amqp://127.0.0.1:{CLOSED_PORT}", connect_seconds=0.5)
     assert 0.5 <= time.monotonic() - started < LONG_SECONDS
-    eventually(lambda: threading.active_count() <= threads)  # who looked the address up may be on the way out
+    eventually(
+        lambda: threading.active_count() <= threads
+    )  # the thread of the name lookup may still be ending
 
 
-def test_a_port_where_nobody_answers_is_given_up_in_time() -> None:
+def test_a_server_that_does_not_answer_is_reported_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         started = time.monotonic()
         with pytest.raises(BusUnavailable, match="no answer"):
@@ -319,11 +325,11 @@ def test_over_tls_with_a_trusted_certificate_messages_flow(tls_url, authority, r
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     bus, inbox = rabbit_node(f"{tls_url}?cacertfile={tmp_path / 'ca.pem'}"), Inbox()
     bus.consume("work", inbox)
-    bus.send("work", letter(1))
+    bus.send("work", numbered_message(1))
     assert inbox.wait_for(1) == [1]
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tls_url, authority, tmp_path) -> None:
+def test_an_untrusted_certificate_is_refused(tls_url, authority, tmp_path) -> None:
     with pytest.raises(BusUnavailable, match="certificate is not trusted"):
         RabbitBus(tls_url)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -336,10 +342,10 @@ def test_a_fault_on_the_io_thread_costs_a_connection_and_no_message(rabbit_node,
     bus.consume("work", inbox)
 
     def fail() -> None:
-        raise RuntimeError("out of the blue")
+        raise RuntimeError("unexpected")
 
     for number in range(3):
         bus._link.post(lambda: bus._link._loop.call_later(0, fail))
-        bus.send("work", letter(number))
+        bus.send("work", numbered_message(number))
     assert set(inbox.wait_for(0, 1, 2)) == {0, 1, 2}
-    assert "out of the blue" in caplog.text
+    assert "unexpected" in caplog.text

@@ -1,4 +1,4 @@
-"""Attempts are counted when they begin; those that end well, or by no fault of their own, are forgotten."""
+"""Attempts are counted when they begin; those that succeed or are withdrawn are deleted."""
 
 import pytest
 
@@ -13,9 +13,7 @@ def fence(registry) -> Fence:
     return Fence("pipeline-1", registry.take_over("pipeline-1", "life", 60), "life")
 
 
-def test_an_attempt_counts_for_each_run_from_its_beginning_until_it_is_given_back(
-    registry, open_run, clock, fence
-) -> None:
+def test_an_attempt_counts_for_each_run_until_it_is_withdrawn(registry, open_run, clock, fence) -> None:
     one, other = open_run(), open_run()
     registry.begin_attempt("a1", "batch", [one, other], fence)
     clock.advance(1)
@@ -23,12 +21,12 @@ def test_an_attempt_counts_for_each_run_from_its_beginning_until_it_is_given_bac
     registry.begin_attempt("f1", "final", [one], fence)
     registry.fail_attempt("a2", "Spark's process died")
 
-    found = registry.attempts([one, other, "unknown"], "batch")
-    assert found == {one: [Attempt("a1"), Attempt("a2", "Spark's process died")], other: [Attempt("a1")]}
+    attempts = registry.attempts([one, other, "unknown"], "batch")
+    assert attempts == {one: [Attempt("a1"), Attempt("a2", "Spark's process died")], other: [Attempt("a1")]}
     assert registry.attempts([one], "final") == {one: [Attempt("f1")]}
 
     registry.withdraw_attempt("a1")
-    registry.withdraw_attempt("a1")  # again changes nothing
+    registry.withdraw_attempt("a1")  # repeated: no effect
     assert registry.attempts([one, other], "batch") == {one: [Attempt("a2", "Spark's process died")]}
 
 
@@ -75,11 +73,11 @@ def test_nothing_is_begun_under_a_stale_epoch_or_for_a_run_that_is_over(registry
     registry.take_over("pipeline-1", "next life", 60)
     with pytest.raises(StaleEpoch):
         registry.begin_attempt("a2", "batch", [run], fence)
-    registry.withdraw_attempt("a1")  # by the one that was replaced
+    registry.withdraw_attempt("a1")  # by the process that was replaced
     assert registry.attempts([run], "batch") == {}
 
 
-def test_a_forgotten_run_takes_its_attempts_along(registry, open_run, fence) -> None:
+def test_deleting_a_run_deletes_its_attempts(registry, open_run, fence) -> None:
     run = open_run()
     registry.begin_attempt("a1", "batch", [run], fence)
     registry.force_end(run, "cancelled")

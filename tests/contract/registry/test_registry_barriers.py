@@ -1,4 +1,4 @@
-"""Barriers: what is told of the runs before them, and an opening that happens once."""
+"""Barriers: snapshots of the runs in front of them, and an opening that happens once."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ NOTHING = {0: Volume(), 1: Volume()}
 @pytest.fixture
 def sealed(registry, open_run, put) -> Callable[[int], str]:
     def sealed_run(chunks: int = 0) -> str:
-        """All in table users, of two shards."""
+        """All chunks are of table users, in two shards."""
         run = open_run(shards=2)
         for number in range(chunks):
             put(run, number)
@@ -39,7 +39,7 @@ def expected(users: dict[int, Volume]) -> dict[str, dict[int, Volume]]:
     return dict.fromkeys(TABLES, NOTHING) | {"users": users}
 
 
-def test_a_view_tells_what_is_expected_processed_and_still_ahead(registry, sealed) -> None:
+def test_a_snapshot_has_expected_processed_and_pending_chunks(registry, sealed) -> None:
     run = sealed(5)
     registry.commit_batch(Batch("q", 0, {0: (0, 2)}, (Processed(run, "users", 0, 2, 20),)))
     assert registry.snapshots() == [
@@ -58,7 +58,7 @@ def test_a_view_tells_what_is_expected_processed_and_still_ahead(registry, seale
     assert view.pending == 0
 
 
-def test_runs_that_are_sealed_or_final_are_viewed_oldest_first(registry, open_run, sealed, clock) -> None:
+def test_snapshots_are_of_sealed_and_final_runs_oldest_first(registry, open_run, sealed, clock) -> None:
     runs = []
     for _ in range(4):
         runs.append(sealed(1))
@@ -73,7 +73,7 @@ def test_runs_that_are_sealed_or_final_are_viewed_oldest_first(registry, open_ru
     assert [view.pending for view in views] == [1, 1, 1]
 
 
-def test_each_view_has_the_figures_of_its_own_run(registry, sealed) -> None:
+def test_each_snapshot_has_the_figures_of_its_own_run(registry, sealed) -> None:
     one, other, empty = sealed(2), sealed(4), sealed(0)
     registry.commit_batch(Batch("q", 0, {0: (0, 1)}, (Processed(one, "users", 0, 1, 10),)))
     views = {view.run: view for view in registry.snapshots()}
@@ -84,7 +84,7 @@ def test_each_view_has_the_figures_of_its_own_run(registry, sealed) -> None:
     assert [views[run].pending for run in (one, other, empty)] == [1, 4, 0]
 
 
-def test_many_runs_are_viewed_in_few_queries(place, sealed) -> None:
+def test_snapshots_of_many_runs_take_few_queries(place, sealed) -> None:
     for _ in range(5):
         sealed(2)
     queries = []
@@ -162,14 +162,14 @@ def test_a_barrier_stays_closed_when_the_rows_differ(registry, sealed, rows: int
     )
 
 
-def test_a_run_that_is_only_said_to_be_wrong_does_not_fail(registry, open_run, sealed) -> None:
+def test_a_run_without_contradictory_figures_does_not_fail(registry, open_run, sealed) -> None:
     for run in (open_run(), sealed(0), sealed(3)):
         before = registry.get_run(run)
         assert registry.fail_if_contradictory(run) is None
         assert registry.get_run(run) == before
 
 
-def test_a_chunk_that_no_batch_will_bring_fails_the_run(registry, sealed) -> None:
+def test_a_chunk_that_no_batch_will_process_fails_the_run(registry, sealed) -> None:
     run = sealed(2)
     registry.commit_batch(Batch("q", 0, {0: (0, 1), 1: (0, 1)}, (Processed(run, "users", 0, 1, 10),)))
     assert registry.fail_if_contradictory(run) == (

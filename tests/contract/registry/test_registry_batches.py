@@ -1,4 +1,4 @@
-"""Batches of the stream: committed once, counted exactly, refused where they do not follow."""
+"""Batches of the stream: committed once, counted exactly, refused if they do not continue the positions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,11 +33,11 @@ def run(open_run, put) -> str:
 
 @pytest.fixture
 def commit(registry) -> Callable[..., Committed]:
-    """Commits a batch of shard 0 where only what matters to the test is said."""
+    """Commits a batch of shard 0, with defaults for everything that the test does not set."""
 
     def committed(number: int, after: int, upto: int, *processed: Processed, **others: Any) -> Committed:
-        asked = {"query": "q", "spans": {0: (after, upto)}} | others
-        return registry.commit_batch(Batch(batch=number, processed=processed, **asked))
+        arguments = {"query": "q", "spans": {0: (after, upto)}} | others
+        return registry.commit_batch(Batch(batch=number, processed=processed, **arguments))
 
     return committed
 
@@ -72,11 +72,11 @@ def test_what_batches_process_adds_up(registry, run, commit) -> None:
 def test_a_repeated_batch_changes_nothing(registry, run, open_run, commit) -> None:
     over = open_run()
     registry.force_end(over, "enough")
-    asked: dict[str, Any] = {"partials": (Partial(run, "p/1"),)}
-    first = commit(0, 0, 2, users(run, 2), users(over), **asked)
+    arguments: dict[str, Any] = {"partials": (Partial(run, "p/1"),)}
+    first = commit(0, 0, 2, users(run, 2), users(over), **arguments)
     commit(1, 2, 4, users(run, 2))
     before = registry.run_account(run), registry.partials(run), registry.positions([0])
-    again = commit(0, 0, 2, users(run, 2), users(over), **asked)
+    again = commit(0, 0, 2, users(run, 2), users(over), **arguments)
     assert (first.outcome, again.outcome) == ("committed", "repeated")
     assert first.ignored == again.ignored == {over}
     assert commit(1, 2, 4).outcome == "repeated"
@@ -110,7 +110,7 @@ def test_a_shard_that_was_never_processed_stands_at_its_beginning(registry, run,
     assert registry.positions([0]) == {0: 0}
 
 
-def test_one_shard_that_does_not_fit_keeps_all_where_they_are(registry, run) -> None:
+def test_one_wrong_span_moves_no_position(registry, run) -> None:
     with pytest.raises(ForeignCheckpoint, match="lane 1"):
         registry.commit_batch(Batch("q", 0, {0: (0, 2), 1: (1, 2)}, (users(run, 2),)))
     assert registry.positions([0, 1]) == {0: 0, 1: 0}
@@ -125,7 +125,7 @@ def test_a_batch_that_goes_beyond_the_log_is_foreign(registry, run, commit) -> N
     assert registry.positions([0, 9]) == {0: 0, 9: 0}
 
 
-def test_a_batch_may_have_nothing_to_tell(registry, run, commit) -> None:
+def test_a_batch_may_be_empty(registry, run, commit) -> None:
     assert commit(0, 0, 0) == Committed("committed", frozenset())
     assert registry.commit_batch(Batch("q", 1, {})).outcome == "committed"
     assert registry.commit_batch(Batch("q", 1, {})).outcome == "repeated"
@@ -154,7 +154,7 @@ def test_a_run_that_is_not_over_is_counted_in_every_state(registry, run, commit,
     assert registry.progress(run) == {"users": {0: Volume(1, 10)}}
 
 
-def test_watchers_of_a_run_learn_of_its_batches_and_of_no_others(registry, run, open_run, commit) -> None:
+def test_a_batch_increases_the_version_of_its_runs_only(registry, run, open_run, commit) -> None:
     other = open_run()
     before = registry.version(run), registry.version(other)
     commit(0, 0, 1, users(run))
@@ -185,14 +185,14 @@ def test_the_last_batches_of_a_query_are_known_and_older_ones_are_foreign(regist
     assert commit(0, 1, 2, query="another").outcome == "repeated"
 
 
-def test_a_query_that_begins_takes_the_place_of_those_before_it(registry, run, commit) -> None:
+def test_a_new_query_replaces_earlier_ones(registry, run, commit) -> None:
     commit(0, 0, 1, users(run))
     commit(1, 1, 2, users(run))
     elsewhere = {"query": "elsewhere", "spans": {1: (0, 1)}}
     commit(0, 0, 1, users(run, shard=1), **elsewhere)
     commit(0, 2, 3, users(run), query="new")
 
-    for number, after, upto in ((1, 1, 2), (2, 2, 3)):  # should its checkpoint come back
+    for number, after, upto in ((1, 1, 2), (2, 2, 3)):  # as if its checkpoint were restored
         with pytest.raises(ForeignCheckpoint, match="stands at 3"):
             commit(number, after, upto, users(run))
     assert commit(0, 0, 1, **elsewhere).outcome == "repeated"
@@ -227,13 +227,13 @@ def test_a_batch_is_committed_whole_or_not_at_all(registry, run, commit) -> None
         {"partials": (Partial(NOBODYS, "p", 0, -1),)},
     ],
 )
-def test_what_cannot_be_a_batch_never_reaches_the_database(registry, flaw) -> None:
+def test_an_invalid_batch_is_refused_before_the_database(registry, flaw) -> None:
     sound: dict[str, Any] = {"query": "q", "batch": 0, "spans": {0: (0, 0)}}
     with pytest.raises(ValueError, match=r"want|no table"):
         registry.commit_batch(Batch(**(sound | flaw)))
 
 
-def test_progress_stays_when_a_run_is_over_and_goes_with_it(registry, run, commit) -> None:
+def test_progress_stays_when_a_run_is_over_and_is_deleted_with_it(registry, run, commit) -> None:
     commit(0, 0, 1, users(run), partials=(Partial(run, "p/1"),))
     registry.force_end(run, "enough")
     assert registry.partials(run) == [Partial(run, "p/1")]
@@ -257,7 +257,7 @@ def figures_of(registry, run: str) -> RunFigures:
     return RunFigures(registry.get_run(run), registry.table_states(run), registry.version(run))
 
 
-def test_an_account_tells_all_there_is(registry, open_run, put, commit) -> None:
+def test_an_account_has_all_figures_of_a_run(registry, open_run, put, commit) -> None:
     run = open_run()
     put(run, 0)
     fresh = registry.run_account(run)
@@ -295,7 +295,7 @@ def test_the_stream_agrees_with_a_simple_model(registry, open_run, put, steps) -
     for number in range(6):
         put(runs[number % 2], number)
     query, committed, over = f"q-{runs[0]}", [], set()
-    # What earlier examples left in the log is passed over, as if it had been forgotten.
+    # Entries of earlier examples are skipped, as if their runs had been deleted.
     registry.commit_batch(Batch("before", begin, {0: (registry.positions([0])[0], begin)}))
     position, counts, kept = begin, dict.fromkeys(runs, 0), []
 

@@ -114,7 +114,7 @@ def test_a_reader_at_the_end_of_the_log_stays_there(registry, open_run, put) -> 
     assert registry.log_head(1, 0, 10, PLENTY) == 0
 
 
-def test_the_head_of_the_log_passes_over_what_was_forgotten(registry, open_run, put) -> None:
+def test_the_head_of_the_log_skips_deleted_runs(registry, open_run, put) -> None:
     kept, forgotten = open_run(), open_run()
     for number, run in enumerate((forgotten, kept, forgotten, forgotten)):
         put(run, number)
@@ -148,7 +148,7 @@ def test_a_sealed_run_takes_no_new_chunk_but_knows_its_own(registry, open_run, p
 
 
 @pytest.mark.parametrize("to", [RunState.FAILED, RunState.ENDED])
-def test_a_run_that_is_over_takes_nothing(registry, open_run, put, to: RunState) -> None:
+def test_a_run_that_is_over_accepts_no_chunk(registry, open_run, put, to: RunState) -> None:
     run = open_run()
     put(run, 0)
     registry.move(run, to)
@@ -160,14 +160,14 @@ def test_a_run_that_is_over_takes_nothing(registry, open_run, put, to: RunState)
     assert registry.last_sequence(0) == 1
 
 
-def test_a_chunk_of_no_run_is_refused(registry, put) -> None:
+def test_a_chunk_of_an_unknown_run_is_refused(registry, put) -> None:
     with pytest.raises(RunNotFound):
         put("0" * 24, 0)
     assert registry.last_sequence(0) == 0
 
 
 @pytest.mark.parametrize("flaw", [{"number": -1}, {"table": "users; --"}, {"rows": -1}, {"bytes": 2**63}])
-def test_what_cannot_be_a_chunk_never_reaches_the_database(open_run, put, flaw) -> None:
+def test_an_invalid_chunk_is_refused_before_the_database(open_run, put, flaw) -> None:
     with pytest.raises(ValueError, match=r"want|no table"):
         put(open_run(), **({"number": 0} | flaw))
 

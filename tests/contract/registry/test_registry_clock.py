@@ -1,4 +1,4 @@
-"""The registry's own clock: nobody's lease runs out because a machine's date is wrong, or is changed."""
+"""The registry's own clock: no lease expires because a machine's date is wrong or is changed."""
 
 import time
 
@@ -31,7 +31,7 @@ def test_a_process_whose_date_is_wrong_judges_leases_as_the_others_do(
         wrong.close()
 
 
-def test_its_time_is_the_time_of_day_and_goes_on(place) -> None:
+def test_its_time_is_the_time_of_day_and_advances(place) -> None:
     registry = open_registry(place.url, place.home)
     first = registry.now()
     assert abs(first - time.time()) < 60

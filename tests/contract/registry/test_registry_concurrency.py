@@ -23,7 +23,7 @@ SHARDS = 3
 
 @pytest.fixture
 def start() -> Any:
-    """Starts a function in a process of its own; what still lives after the test is killed."""
+    """Starts a function in its own process; processes that still run after the test are killed."""
     started: list[Any] = []
 
     def starting(target: Callable[..., None], *args: Any) -> Any:
@@ -57,7 +57,7 @@ def register_many(url: str, home: Path, run: str, first: int, count: int) -> Non
 
 
 def follow(registry: Registry, lane: int, total: int) -> list[LogEntry]:
-    """Reads as the pipeline does: only ever what comes after the last number seen."""
+    """Reads as the pipeline does: only entries after the last number that it has read."""
     seen: list[LogEntry] = []
     while len(seen) < total:
         head = registry.log_head(lane, len(seen), 7, PLENTY)

@@ -1,4 +1,4 @@
-"""END: a table is sealed when exactly what it tells of is durable, and never otherwise."""
+"""END: a table is sealed if and only if exactly the chunks and rows in END are durable."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -39,7 +39,7 @@ def test_missing_chunks_are_named(registry, open_run, put) -> None:
     assert registry.expectations(run) == {}
 
 
-def test_an_end_that_is_far_off_is_answered_in_short(registry, open_run, put) -> None:
+def test_an_end_with_many_missing_chunks_gets_a_short_answer(registry, open_run, put) -> None:
     run = open_run()
     put(run, 5)
     assert registry.end_table(run, "users", 10**15, 1).missing == ((0, 4), (6, 10**15 - 1))
@@ -142,17 +142,17 @@ def test_end_agrees_with_a_simple_model(registry, open_run, put, steps, shards) 
             assert outcome == ("stored" if is_new else "same" if known == second else "conflict")
         else:
             rows = sum(durable.values())
-            chunks, asked = (first, second) if first is not None else (len(durable), rows)
-            ended = registry.end_table(run, "users", chunks, asked)
+            chunks, rows_in_end = (first, second) if first is not None else (len(durable), rows)
+            ended = registry.end_table(run, "users", chunks, rows_in_end)
             assert (ended.chunks, ended.rows) == (len(durable), rows)
             if sealed:
-                assert ended.outcome == ("sealed" if sealed == (chunks, asked) else "conflict")
+                assert ended.outcome == ("sealed" if sealed == (chunks, rows_in_end) else "conflict")
                 continue
             assert ended.missing == spans(set(range(chunks)) - set(durable))
             assert ended.extra == spans(number for number in durable if number >= chunks)
-            is_exact = set(durable) == set(range(chunks)) and rows == asked
+            is_exact = set(durable) == set(range(chunks)) and rows == rows_in_end
             assert ended.sealed == is_exact
-            sealed = (chunks, asked) if is_exact else None
+            sealed = (chunks, rows_in_end) if is_exact else None
     if sealed:
         of_shard = registry.expectations(run)["users"]
         assert list(of_shard) == list(range(shards))

@@ -15,7 +15,7 @@ def test_a_free_lease_is_given_with_its_first_epoch(registry) -> None:
     assert registry.holds(Fence("leader", 1, "one"))
 
 
-def test_leases_of_different_names_have_nothing_to_do_with_each_other(registry) -> None:
+def test_leases_of_different_names_are_independent(registry) -> None:
     assert registry.acquire_lease("leader", "one", 10) == 1
     assert registry.acquire_lease("node/gateway-1", "other", 10) == 1
 
@@ -71,7 +71,7 @@ def test_a_lease_that_was_given_back_fences_nothing(registry, open_run) -> None:
 
 
 def test_the_new_holder_of_an_expired_lease_wins_over_the_old_one(registry, open_run, clock) -> None:
-    """Whatever the former writes at the same time is written before it is taken, or not at all."""
+    """Concurrent writes of the former holder are committed before the take-over, or not at all."""
     old = Fence("leader", registry.acquire_lease("leader", "one", 10), "one")
     clock.advance(50)
     runs, start = [open_run() for _ in range(20)], threading.Barrier(2)
@@ -168,7 +168,7 @@ def test_leases_are_listed_with_how_long_they_are_overdue(registry, clock) -> No
     assert (leases["leader"].is_released, leases["gateway-1"].is_released) == (False, True)
 
 
-def test_many_who_enlist_at_once_get_epochs_of_their_own(registry) -> None:
+def test_concurrent_take_overs_get_different_epochs(registry) -> None:
     with ThreadPoolExecutor(5) as pool:
         epochs = list(
             pool.map(lambda life: registry.take_over("node/pipeline-1", f"life-{life}", 10), range(20))
@@ -176,7 +176,7 @@ def test_many_who_enlist_at_once_get_epochs_of_their_own(registry) -> None:
     assert sorted(epochs) == list(range(1, 21))
 
 
-def test_epochs_strictly_increase_however_many_want_the_lease(registry) -> None:
+def test_epochs_strictly_increase_with_concurrent_holders(registry) -> None:
     epochs: list[int] = []
     is_held = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""A registry of an earlier version: brought up to date, with all that was in it."""
+"""Migration of a registry of an earlier version, with all its rows."""
 
 import json
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def test_log_answers_and_leases_are_as_they_were(upgraded) -> None:
 
 
 def test_a_run_that_was_being_answered_waits_for_its_barrier(upgraded) -> None:
-    """Final used to mean that a worker had it, which read the chunks itself: nothing is processed."""
+    """In that version, final meant that a worker had claimed the run: nothing is processed yet."""
     run = RUNS[RunState.FINAL]
     assert upgraded.get_run(run).state is RunState.SEALED
     assert upgraded.version(run) == 6

@@ -1,4 +1,4 @@
-"""Nodes: each is known as its latest life was reported."""
+"""Nodes: the registry has the latest report of each node's latest epoch."""
 
 from dataclasses import replace
 

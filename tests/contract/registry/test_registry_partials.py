@@ -1,4 +1,4 @@
-"""Partials: those that were merged give way to the one that holds them all, or nothing changes."""
+"""Partials: a merged partial replaces all of its inputs, or nothing changes."""
 
 import pytest
 

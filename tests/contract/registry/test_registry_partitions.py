@@ -64,7 +64,7 @@ class Remote:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Every process of the server stands still; its kernel goes on acknowledging packets."""
+        """Every process of the server is stopped; its kernel still acknowledges packets."""
         processes = [p for p in psutil.process_iter() if self._is_ours(p)]
         for process in processes:
             process.suspend()
@@ -128,10 +128,10 @@ def remote(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     command = account.command((str(server), "-D", str(data), *settings), needed=(data, server))
     with (data.parent / "log").open("w") as log:
         process = subprocess.Popen([*inside, *command], cwd="/", stdout=log, stderr=log)
-        found = Remote(namespace, f"postgresql://kopitiam@{subnet}.2:{PORT}/postgres", data)
+        remote_server = Remote(namespace, f"postgresql://kopitiam@{subnet}.2:{PORT}/postgres", data)
         try:
-            await_answer(found.url)
-            yield found
+            await_answer(remote_server.url)
+            yield remote_server
         finally:
             process.send_signal(signal.SIGINT)  # a fast shutdown, which waits for no client
             process.wait(START_SECONDS)
@@ -149,7 +149,7 @@ def await_answer(url: str) -> None:
 
 @pytest.fixture
 def registry(remote: Remote, tmp_path: Path) -> Iterator[Registry]:
-    """With a connection that has been used before."""
+    """A registry with a connection that was used before."""
     registry = open_registry(remote.url, tmp_path)
     registry.check()
     yield registry
@@ -171,7 +171,7 @@ def seconds_of(call: Callable[[], object], what: str) -> float:
 
 
 def longest_of(registry: Registry, what: str) -> float:
-    """Of calls of every kind at once, more of them than connections are kept."""
+    """The longest of concurrent calls of every kind, more calls than connections in the pool."""
     run = "r" * 16
     calls: list[Callable[[], object]] = [
         registry.check,
@@ -188,7 +188,7 @@ def longest_of(registry: Registry, what: str) -> float:
 def test_no_call_outlives_twenty_seconds_when_packets_are_lost(
     registry: Registry, remote: Remote, directions: tuple[str, ...]
 ) -> None:
-    """Calls find an idle connection, and want new ones."""
+    """Calls use an idle connection, and open new ones."""
     with remote.lost(*directions):
         assert longest_of(registry, f"packets lost {directions}") < LIMIT_SECONDS
     assert registry.get_run(open_a_run(registry)).owner == "anna"
@@ -226,7 +226,7 @@ def test_an_unreachable_server_is_reported_in_time_at_the_start(remote: Remote, 
 def waiting_on_the_server(
     registry: Registry, remote: Remote, trouble: Callable[[], AbstractContextManager[None]]
 ) -> Iterator[Callable[[], object]]:
-    """A call that waits for a lock on the server; then the trouble comes, and lasts for the block."""
+    """A call that waits for a lock on the server when the failure begins, which lasts for the block."""
     run = open_a_run(registry)
     with (
         psycopg.connect(remote.url) as other,

@@ -1,5 +1,5 @@
-"""A registry put back from a back-up: epochs go back with it, and two lives of a node may then have the same
-one. Only the life that the registry names as the holder may write.
+"""A registry restored from a backup: epochs go back, so that two processes of a node may have the same epoch.
+Only the process that the registry names as the holder may write.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def take(registry: Registry, name: str, life: str) -> Fence:
 
 @pytest.fixture
 def lives(registry: Registry) -> tuple[Fence, Fence]:
-    """One that was cut off by the restore, and one that came after it: both have the same epoch."""
+    """A process from before the restore and one from after it, with the same epoch."""
     take(registry, NAME, "life before the back-up")
     back_up = BackUp(registry)
     cut_off = take(registry, NAME, "life that the back-up does not know")
@@ -122,7 +122,7 @@ def test_an_epoch_larger_than_the_restored_one_writes_nothing(registry, open_run
 
 
 def test_a_claim_by_an_earlier_process_of_the_same_epoch_is_replaced(registry, open_run, lives) -> None:
-    """The back-up may have been taken after the claim: then it names a life that holds nothing."""
+    """The backup may be younger than the claim: then it names a process that holds no lease."""
     _, current = lives
     run = final_run(registry, open_run)
     assert registry.claim_final(run, current)

@@ -25,7 +25,7 @@ def final(registry, open_run) -> Callable[[], str]:
 
 @pytest.fixture
 def alive(registry) -> Callable[[str], Fence]:
-    """The fence of a node's new life."""
+    """The fence of a new process of a node."""
     return lambda name: Fence(name, registry.take_over(name, "life", 10), "life")
 
 
@@ -37,7 +37,7 @@ def test_one_claimant_gets_a_final_run(registry, final, alive) -> None:
     assert registry.get_run(run).state is RunState.FINAL
 
 
-def test_of_many_who_claim_one_succeeds(registry, final, alive) -> None:
+def test_of_concurrent_claims_one_succeeds(registry, final, alive) -> None:
     run, start = final(), Barrier(8)
     claimants = [alive(f"pipeline-{index}") for index in range(8)]
 
@@ -63,14 +63,14 @@ def node_lives_again(registry: Registry, clock, claimant: Fence) -> None:
 
 @pytest.mark.parametrize("lost", [lease_expires, lease_is_released, node_lives_again])
 def test_a_claim_without_a_current_lease_is_taken_over(registry, final, alive, clock, lost) -> None:
-    run, gone = final(), alive("pipeline-1")
-    registry.claim_final(run, gone)
-    lost(registry, clock, gone)
+    run, former = final(), alive("pipeline-1")
+    registry.claim_final(run, former)
+    lost(registry, clock, former)
     other, third = alive("pipeline-2"), alive("pipeline-3")
     assert registry.claim_final(run, other)
     assert not registry.claim_final(run, third)
     with pytest.raises(StaleEpoch):
-        registry.publish_results(run, "a1", {}, fence=gone)
+        registry.publish_results(run, "a1", {}, fence=former)
 
 
 def test_a_restarted_claimant_claims_its_runs_again(registry, final, alive) -> None:
@@ -91,7 +91,7 @@ def test_a_claimant_can_release_its_claim(registry, final, alive) -> None:
     assert registry.claim_final(run, other)
 
 
-def test_there_is_nothing_to_hand_back_of_a_run_that_is_gone(registry, alive) -> None:
+def test_releasing_a_claim_of_an_unknown_run_has_no_effect(registry, alive) -> None:
     assert registry.release_claim("0" * 24, alive("pipeline-1")) is None
 
 

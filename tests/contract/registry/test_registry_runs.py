@@ -77,14 +77,20 @@ def test_the_same_key_gives_the_same_run(registry, open_run: OpenRun) -> None:
     assert len(registry.list_runs(None, 10)) == 1
 
 
-def test_an_opening_tells_whether_the_run_is_new(registry) -> None:
-    asked: dict[str, Any] = {"questions": {}, "label": "", "owner": "anna", "lease_seconds": 60, "shards": 1}
-    opened = [registry.open_run(**asked, idempotency_key=key) for key in ("k", "k", None, None)]
+def test_an_opening_says_whether_the_run_is_new(registry) -> None:
+    arguments: dict[str, Any] = {
+        "questions": {},
+        "label": "",
+        "owner": "anna",
+        "lease_seconds": 60,
+        "shards": 1,
+    }
+    opened = [registry.open_run(**arguments, idempotency_key=key) for key in ("k", "k", None, None)]
     assert [each.is_new for each in opened] == [True, False, True, True]
     assert opened[1].run == opened[0].run
 
 
-def test_keys_of_different_owners_have_nothing_to_do_with_each_other(open_run: OpenRun) -> None:
+def test_idempotency_keys_of_different_owners_are_independent(open_run: OpenRun) -> None:
     assert open_run("anna", key="k") != open_run("ben", key="k")
 
 
@@ -192,7 +198,7 @@ def test_a_run_that_is_over_says_when_and_why(registry, open_run: OpenRun, clock
     assert (moved.finished_at, moved.error) == (clock(), "users: 3 rows too many")
 
 
-def test_of_many_who_move_a_run_one_succeeds(registry, open_run: OpenRun) -> None:
+def test_of_concurrent_moves_of_a_run_one_succeeds(registry, open_run: OpenRun) -> None:
     run, start = open_run(), Barrier(8)
 
     def moving(_: int) -> bool:
@@ -210,7 +216,7 @@ def test_of_many_who_move_a_run_one_succeeds(registry, open_run: OpenRun) -> Non
 @pytest.mark.parametrize("state", RunState)
 def test_force_end_ends_what_is_not_over_yet(registry, open_run: OpenRun, state: RunState) -> None:
     run = in_state(registry, open_run(), state)
-    assert registry.force_end(run, "asked for") is not state.is_over
+    assert registry.force_end(run, "requested") is not state.is_over
     after = registry.get_run(run)
     assert after.state is (state if state.is_over else RunState.ENDED)
     assert not registry.force_end(run, "again")
@@ -285,7 +291,7 @@ def test_the_version_grows_with_changes_and_only_with_them(registry, open_run: O
     assert registry.run_account(run).figures.version == versions[-1]
 
 
-def test_what_is_over_for_long_can_be_found_and_forgotten(registry, open_run: OpenRun, put, clock) -> None:
+def test_runs_that_are_over_for_long_are_found_and_deleted(registry, open_run: OpenRun, put, clock) -> None:
     old, young, alive = open_run(), open_run(), open_run()
     for run in (old, young, alive):
         put(run, 0)

@@ -22,7 +22,7 @@ RUNS = 6
 
 @pytest.fixture(autouse=True)
 def deadlocks_are_seen(monkeypatch) -> None:
-    """As a rule the registry tries again after a deadlock; here one fails the test."""
+    """The registry normally retries after a deadlock; here a deadlock fails the test."""
     monkeypatch.setattr(transactions, "ROLLED_BACK", set())
 
 
@@ -33,7 +33,7 @@ def in_any_order(runs: Iterable[str], seed: int) -> list[str]:
 
 
 def batch_of(query: str, number: int, shard: int, span: tuple[int, int], entries: list[LogEntry]) -> Batch:
-    """As a pipeline makes it, with the runs in an order of its own."""
+    """A batch as a pipeline makes it, with the runs in any order."""
     rows: Counter[str] = Counter()
     chunks: Counter[str] = Counter()
     for entry in entries:
@@ -50,7 +50,7 @@ def batch_of(query: str, number: int, shard: int, span: tuple[int, int], entries
 
 
 def run_pipeline(registry: Registry, shard: int, is_over: Callable[[], bool]) -> None:
-    """Until all was sent and processed."""
+    """Commit batches until all chunks are sent and processed."""
     query, number = f"pipeline-{shard}", 0
     fence = Fence(query, registry.take_over(query, "life", 600), "life")
     after = 0
@@ -75,7 +75,7 @@ def send(put, run: str) -> int:
     return CHUNKS
 
 
-def test_pipelines_clients_and_force_end_never_wait_in_a_circle(registry, open_run, put) -> None:
+def test_pipelines_clients_and_force_end_do_not_deadlock(registry, open_run, put) -> None:
     runs = [open_run(shards=SHARDS) for _ in range(RUNS)]
     ended = set(runs[::3])
     is_sent = threading.Event()
@@ -152,7 +152,7 @@ def test_one_batch_committed_by_many_at_once_counts_once(registry, open_run, put
     assert registry.progress(run) == {"users": {0: Volume(1, 10)}}
 
 
-def test_of_several_queries_of_one_shard_one_gets_on(registry, open_run, put) -> None:
+def test_of_several_queries_of_one_shard_one_makes_progress(registry, open_run, put) -> None:
     run = open_run(shards=2)
     rounds, queries = 10, 6
     for number in range(2 * rounds):
@@ -204,7 +204,7 @@ def test_nothing_is_counted_of_a_run_once_it_was_ended(registry, open_run, put) 
             assert {run: told(run) for run in runs} == at_end
 
 
-def test_a_merge_and_a_batch_of_one_run_lose_nothing(place, registry, open_run, put) -> None:
+def test_a_concurrent_merge_and_batch_of_one_run_lose_no_partial(place, registry, open_run, put) -> None:
     run = open_run()
     for number in range(20):
         put(run, number)

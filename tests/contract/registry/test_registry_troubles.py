@@ -1,4 +1,4 @@
-"""What happens when the database cannot do its part, and how a registry gets its tables."""
+"""Failures of the database, and the creation of the registry's tables."""
 
 import sqlite3
 import uuid
@@ -26,7 +26,7 @@ def broken(message: str) -> OperationalError:
 
 def test_a_registry_that_works_passes_its_check(registry) -> None:
     assert registry.check() is None
-    assert registry.check() is None  # what the first wrote does not get in its way
+    assert registry.check() is None  # a repeated check passes too
 
 
 def test_the_migrations_make_the_tables_that_the_code_expects(place) -> None:
@@ -39,7 +39,7 @@ def test_the_migrations_make_the_tables_that_the_code_expects(place) -> None:
     engine.dispose()
 
 
-def test_what_was_written_is_there_after_opening_again(place) -> None:
+def test_rows_are_there_after_opening_again(place) -> None:
     first = open_registry(place.url, place.home)
     run = first.open_run({}, "", "anna", idempotency_key=None, lease_seconds=60, shards=1).run
     first.close()
@@ -66,11 +66,11 @@ def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rights", "told"),
+    ("rights", "message"),
     [("USAGE", "permission denied for schema"), ("CREATE", "no schema has been selected to create in")],
 )
-def test_a_user_without_rights_is_told_what_to_grant(
-    postgresql, postgresql_url: str, tmp_path: Path, rights: str, told: str
+def test_the_error_for_a_user_without_rights_says_what_to_grant(
+    postgresql, postgresql_url: str, tmp_path: Path, rights: str, message: str
 ) -> None:
     guest, schema = f"guest_{uuid.uuid4().hex}", postgresql_url.rpartition("%3D")[2]
     url = make_url(postgresql_url).set(username=guest).render_as_string(hide_password=False)
@@ -78,7 +78,9 @@ def test_a_user_without_rights_is_told_what_to_grant(
         admin.execute(f"CREATE ROLE {guest} LOGIN")
         admin.execute(f"GRANT {rights} ON SCHEMA {schema} TO {guest}")
         try:
-            with pytest.raises(RegistryUnavailable, match=f"^registry: {told}.*; grant its user") as trouble:
+            with pytest.raises(
+                RegistryUnavailable, match=f"^registry: {message}.*; grant its user"
+            ) as trouble:
                 open_registry(url, tmp_path)
         finally:
             admin.execute(f"DROP OWNED BY {guest}")
@@ -187,7 +189,7 @@ def test_a_sqlite_writer_is_alone_from_its_beginning_and_a_reader_is_not(
     assert not transactions.write(others_may_write)
 
 
-def test_work_that_met_a_lock_is_tried_again(transactions: Transactions) -> None:
+def test_work_that_meets_a_lock_is_retried(transactions: Transactions) -> None:
     troubles = [broken("database is locked")] * 2
 
     def work(connection: Connection) -> str:
@@ -222,6 +224,6 @@ def test_a_commit_that_broke_is_not_repeated(transactions: Transactions, engine:
     assert len(calls) == 1
 
 
-def test_mistakes_of_ours_are_shown_as_they_are(transactions: Transactions) -> None:
+def test_programming_errors_are_raised_unchanged(transactions: Transactions) -> None:
     with pytest.raises(ZeroDivisionError):
         transactions.write(lambda _: 1 / 0)

@@ -42,7 +42,7 @@ def scratch(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keep(storage: StoragePort, scratch: Path) -> Callable[[Key, bytes], bool]:
-    """Keeps bytes that were written elsewhere, as a gateway keeps a body."""
+    """Stores bytes as a gateway stores a body: from a local file."""
     numbers = itertools.count()
 
     def keep_bytes(key: Key, data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What every storage does in the same way: kept once, replaced, listed, read, removed."""
+"""The contract of every storage: keep once, replace, list, read, remove."""
 
 import hashlib
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def found(storage: StoragePort, pattern: str) -> list[str]:
     return list(map(str, storage.find(pattern)))
 
 
-def test_what_is_kept_can_be_read_under_its_name(storage: StoragePort, keep: Keep) -> None:
+def test_a_stored_body_can_be_read_under_its_name(storage: StoragePort, keep: Keep) -> None:
     assert keep(KEY, b"rows") is True
     assert read(storage, name(storage, b"rows")) == b"rows"
     assert storage.find("landing/table=*/shard=*/run=r1/*") == [name(storage, b"rows")]
 
 
-def test_the_same_body_again_is_no_news(storage: StoragePort, keep: Keep) -> None:
+def test_storing_the_same_body_again_has_no_effect(storage: StoragePort, keep: Keep) -> None:
     keep(KEY, b"rows")
     assert keep(KEY, b"rows") is False
     assert read(storage, name(storage, b"rows")) == b"rows"
@@ -53,7 +53,9 @@ def test_another_body_never_replaces_the_first(storage: StoragePort, keep: Keep)
     assert read(storage, name(storage, b"rows")) == b"rows"
 
 
-def test_of_many_writers_of_different_bodies_none_spoils_another(storage: StoragePort, keep: Keep) -> None:
+def test_concurrent_writers_of_different_bodies_do_not_corrupt_each_other(
+    storage: StoragePort, keep: Keep
+) -> None:
     bodies = [bytes([number]) * 1000 for number in range(4)]
     gate = Barrier(len(bodies))
 
@@ -70,7 +72,7 @@ def test_of_many_writers_of_different_bodies_none_spoils_another(storage: Storag
     assert all(read(storage, name(storage, body)) == body for body in kept)
 
 
-def test_of_what_is_replaced_the_last_one_counts(storage: StoragePort) -> None:
+def test_a_replaced_file_has_its_last_content(storage: StoragePort) -> None:
     for content in (b"first", b"second, and longer"):
         storage.replace(Key("rejected/run=r1/users-client.csv"), content)
     assert read(storage, Key("rejected/run=r1/users-client.csv")) == b"second, and longer"
@@ -98,7 +100,7 @@ def test_files_are_fetched_in_order(storage: StoragePort, scratch: Path) -> None
     assert [file.read_bytes() for file in fetched] == [b"\0", b"\1", b"\2"]
 
 
-def test_what_is_missing_is_said_to_be_missing(storage: StoragePort, scratch: Path) -> None:
+def test_reading_a_missing_file_raises_file_not_found(storage: StoragePort, scratch: Path) -> None:
     with pytest.raises(FileNotFoundError):
         storage.open(Key("landing/none.parquet"))
     assert storage.find("landing/none.parquet") == storage.find("landing/*/none") == []
@@ -110,7 +112,7 @@ def test_a_folder_is_removed_with_all_below_it_and_nothing_else(storage: Storage
         storage.replace(Key(key), b"partial")
     storage.remove(Key("p/batch=1/run=r1"))
     assert found(storage, "p/batch=1/*") == ["p/batch=1/run=r11"]
-    storage.remove(Key("p/batch=1/run=r1"))  # again: no news
+    storage.remove(Key("p/batch=1/run=r1"))  # repeated: no effect
     storage.remove(Key("p/batch=1/run=r11/x"))
     storage.remove(Key("p/batch=1/run=r11/x"))
     assert found(storage, "p/batch=10/x") == ["p/batch=10/x"]
@@ -125,7 +127,7 @@ def test_only_an_empty_folder_is_removed_as_such(storage: StoragePort) -> None:
     assert storage.find("p/batch=1") == []
 
 
-def test_many_may_remove_the_same_at_once(storage: StoragePort) -> None:
+def test_concurrent_removals_of_the_same_folder_succeed(storage: StoragePort) -> None:
     for number in range(12):
         storage.replace(Key(f"landing/run=r1/{number}"), b"rows")
     with ThreadPoolExecutor(4) as threads:
@@ -144,10 +146,10 @@ def test_spark_finds_a_key_below_the_root(storage: StoragePort) -> None:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=st.sets(KEYS, max_size=4), patterns=st.lists(PATTERNS, min_size=1, max_size=3))
-def test_patterns_match_what_they_match_on_a_disk(
+def test_patterns_match_as_on_a_disk(
     storage: StoragePort, tmp_path_factory: pytest.TempPathFactory, keys: set[str], patterns: list[str]
 ) -> None:
-    """Whatever is there: a disk is the model of every other place."""
+    """For any files, a local disk is the model of every other storage."""
     files = {key for key in keys if not any(other.startswith(f"{key}/") for other in keys)}
     model = LocalStorage(tmp_path_factory.mktemp("model"))
     for each in (storage, model):

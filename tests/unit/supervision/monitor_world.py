@@ -1,4 +1,4 @@
-"""Monitors on a real registry and bus, with a clock that stands still until told."""
+"""Monitors on a real registry and bus, with a clock that only the test advances."""
 
 import itertools
 import threading
@@ -31,13 +31,13 @@ BEAT, TIMEOUT = 1.0, 6.0
 PACE = MonitorSection(heartbeat_seconds=BEAT, timeout_seconds=TIMEOUT)
 NODES = NodesSection()
 FOR_LONG = 1e6
-NOBODY = "nobody"
+MARKER_NODE = "marker"
 
 
 def is_mark(message: Message) -> bool:
-    """Whether it is there only to show that all messages before it have been handled."""
+    """Whether this is a marker, which shows that all messages before it have been handled."""
     return (isinstance(message, ElectionAnswer) and message.sender == 0) or (
-        isinstance(message, Stopped) and message.node == NOBODY
+        isinstance(message, Stopped) and message.node == MARKER_NODE
     )
 
 
@@ -50,7 +50,7 @@ class Clock:
 
 
 class WatchedBus(MemoryBus):
-    """Knows how far each subscriber has come, by marks that are published among the messages."""
+    """Records how far each subscriber has come, by marks published between the messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ class WatchedBus(MemoryBus):
         return [passed for pattern, passed in list(self._passed.values()) if pattern == topic]
 
     def await_delivery(self) -> None:
-        """Until all subscribers have handled all heartbeats and election messages published so far."""
+        """Wait until all subscribers have handled the heartbeats and election messages published so far."""
         number = next(self._marks)
         for topic, mark in (
-            (HEARTBEAT_TOPIC, Stopped(node=NOBODY, epoch=number)),
+            (HEARTBEAT_TOPIC, Stopped(node=MARKER_NODE, epoch=number)),
             (ELECTION_TOPIC, ElectionAnswer(sender=0, to=number)),
         ):
             awaited = self.subscribers(topic)
@@ -90,18 +90,18 @@ class WatchedBus(MemoryBus):
 
 
 class Services(ServiceWatch):
-    """Those that it is told of; it tells when a monitor's thread has come by."""
+    """A fixed list of services; records each call of `on_revived` by the monitor's thread."""
 
-    def __init__(self, told: list[NodeRecord]) -> None:
+    def __init__(self, records: list[NodeRecord]) -> None:
         super().__init__(dict, print, print, every_seconds=BEAT, patience_seconds=0, revive_limit=1)
-        self._told = told
+        self._records = records
         self.passed: set[str] = set()
 
     def on_revived(self, name: str, now: float) -> None:
         self.passed.add(name)
 
     def nodes(self, now: float) -> list[NodeRecord]:
-        return self._told
+        return self._records
 
 
 class Running:
@@ -115,7 +115,7 @@ class Running:
         self._thread.start()
 
     def await_tick(self) -> None:
-        """A whole one, with what came before it."""
+        """Wait for one complete tick and for all events queued before it."""
         for _ in range(2):
             mark = f"mark-{next(self._marks)}"
             self._monitor.on_revived(mark)
@@ -132,21 +132,23 @@ class World:
         self.clock = Clock()
         self.bus = WatchedBus()
         self.registry = open_registry("sqlite", home, self.clock)
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.revived: list[str] = []
         self.roster = NODES
         self.services: list[NodeRecord] = []
         self._monitors: dict[str, Running] = {}
         self._epochs: dict[str, int] = {}  # of the nodes, as the registry has them
         for topic in (ELECTION_TOPIC, HEARTBEAT_TOPIC):
-            self.bus.subscribe(topic, self.heard.append)
+            self.bus.subscribe(topic, self.received.append)
 
     def start(self, name: str, registry: Any = None) -> None:
-        place = Fence(name, self.registry.take_over(name, f"life of {name}", FOR_LONG), f"life of {name}")
-        self._epochs[name] = place.epoch
+        fence = Fence(
+            name, self.registry.take_over(name, f"process of {name}", FOR_LONG), f"process of {name}"
+        )
+        self._epochs[name] = fence.epoch
         services = Services(self.services)
-        watch = MonitorContext(
-            place,
+        context = MonitorContext(
+            fence,
             lambda: self.roster,
             PACE,
             registry or self.registry,
@@ -154,16 +156,16 @@ class World:
             self.revived.append,
             services,
         )
-        listening = len(self.bus.subscribers(HEARTBEAT_TOPIC))
-        self._monitors[name] = Running(Monitor(watch, self.clock), services)
-        eventually(lambda: len(self.bus.subscribers(HEARTBEAT_TOPIC)) > listening)
+        subscribed = len(self.bus.subscribers(HEARTBEAT_TOPIC))
+        self._monitors[name] = Running(Monitor(context, self.clock), services)
+        eventually(lambda: len(self.bus.subscribers(HEARTBEAT_TOPIC)) > subscribed)
 
     def stop(self, name: str) -> None:
         self._monitors.pop(name).stop()
 
     def pass_time(self, seconds: float, beating: tuple[str, ...] = ()) -> None:
-        """Second by second. In each one the heartbeats arrive, every monitor ticks, and the messages of the
-        monitors arrive too."""
+        """Advance the clock second by second. In each second the nodes in `beating` send heartbeats, every
+        monitor ticks, and the messages of the monitors arrive."""
         for _ in range(int(seconds)):
             self.clock.now += 1
             for name in beating:
@@ -173,45 +175,47 @@ class World:
                 monitor.await_tick()
             self.bus.await_delivery()
 
-    def pass_time_until(self, is_so: Callable[[], object], beating: tuple[str, ...] = ()) -> None:
+    def pass_time_until(self, condition: Callable[[], object], beating: tuple[str, ...] = ()) -> None:
         for _ in range(100):
-            if is_so():
+            if condition():
                 return
             self.pass_time(1, beating)
-        raise AssertionError("not within a hundred seconds")
+        raise AssertionError("condition not met within 100 seconds")
 
     def beat(self, name: str, epoch: int = 1, trouble: str | None = None) -> None:
-        """With the lease that a life of this epoch has; one that was replaced is not given it back."""
+        """Send a heartbeat of this epoch; take over the lease first if its epoch is lower."""
         while self._epochs.get(name, 0) < epoch:
-            self._epochs[name] = self.registry.take_over(name, f"a life of {name}", FOR_LONG)
+            self._epochs[name] = self.registry.take_over(name, f"another process of {name}", FOR_LONG)
         self.forge_beat(name, epoch, trouble)
 
-    def leave(self, name: str) -> None:
-        """As a node does that leaves on purpose: in the registry first."""
-        lease, shown = self.registry.leases()[name], self.nodes()[name]
+    def stop_on_purpose(self, name: str) -> None:
+        """Record the stop in the registry, release the lease, then publish STOPPED, as a node does."""
+        lease, record = self.registry.leases()[name], self.nodes()[name]
         fence = Fence(name, lease.epoch, lease.holder)
-        self.registry.report_node(replace(shown, state="stopped", epoch=lease.epoch), fence)
+        self.registry.report_node(replace(record, state="stopped", epoch=lease.epoch), fence)
         self.registry.release(name, lease.holder, lease.epoch)
         self.bus.publish(HEARTBEAT_TOPIC, Stopped(node=name, epoch=lease.epoch))
 
     def forge_beat(self, name: str, epoch: int, trouble: str | None = None) -> None:
-        """The message alone."""
+        """Publish a heartbeat without taking a lease."""
         kind, now = self.roster.kinds[name], self.clock()
-        told = Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now, trouble=trouble)
-        self.bus.publish(HEARTBEAT_TOPIC, told)
+        beat = Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now, trouble=trouble)
+        self.bus.publish(HEARTBEAT_TOPIC, beat)
 
-    def forget_heard(self) -> None:
-        """Also what is still on its way."""
+    def clear_received(self) -> None:
+        """Wait for messages in flight, then clear all."""
         self.bus.await_delivery()
-        self.heard.clear()
+        self.received.clear()
 
     def leader(self) -> tuple[str, int] | None:
-        """Whoever last said so, and under which epoch."""
-        said = [message for message in self.heard if isinstance(message, LeaderAnnouncement)]
-        return (NODES.monitors[said[-1].sender - 1], said[-1].epoch) if said else None
+        """Name and epoch of the last announcement."""
+        announcements = [message for message in self.received if isinstance(message, LeaderAnnouncement)]
+        return (
+            (NODES.monitors[announcements[-1].sender - 1], announcements[-1].epoch) if announcements else None
+        )
 
     def holds(self, name: str, epoch: int) -> bool:
-        """Whether this epoch of the lease is held by anybody now."""
+        """Whether the lease has this epoch and has not expired."""
         lease = self.registry.leases().get(name)
         return lease is not None and lease.epoch == epoch and lease.overdue_seconds < 0
 

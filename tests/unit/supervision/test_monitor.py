@@ -1,6 +1,4 @@
-"""What surrounds the machines: the monitor, a node's membership, the command that revives, and the watch over
-services.
-"""
+"""The shells of the state machines: monitor, membership of a node, reviver, and service watch."""
 
 import contextlib
 import logging
@@ -39,7 +37,7 @@ from kopitiam.supervision.reviver import Reviver
 from kopitiam.supervision.service_watch import ServiceLocation, ServiceWatch
 from waiting import PATIENCE_SECONDS, eventually
 
-EVERYBODY = tuple(NODES.kinds)
+ALL_NODES = tuple(NODES.kinds)
 OTHERS = ("monitor-2", "monitor-3")
 
 
@@ -49,48 +47,48 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-# -- who leads
+# -- leadership
 
 
-def test_a_monitor_that_is_alone_leads(world: World) -> None:
+def test_a_single_monitor_leads(world: World) -> None:
     world.start("monitor-1")
-    world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     assert [node.name for node in world.nodes().values() if node.leader] == ["monitor-1"]
     assert world.holds(LEASE, 1)
 
 
-def test_a_higher_one_takes_over_and_the_lower_one_stays_quiet(world: World) -> None:
+def test_a_higher_monitor_takes_over_and_the_lower_one_starts_no_election(world: World) -> None:
     world.start("monitor-1")
-    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
     world.start("monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 2), EVERYBODY)
-    world.pass_time(3, EVERYBODY)
-    world.forget_heard()
-    world.pass_time(3 * TIMEOUT, EVERYBODY)
-    assert {message.sender for message in world.heard if isinstance(message, LeaderAnnouncement)} == {3}
-    assert not [message for message in world.heard if isinstance(message, Election)]
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 2), ALL_NODES)
+    world.pass_time(3, ALL_NODES)
+    world.clear_received()
+    world.pass_time(3 * TIMEOUT, ALL_NODES)
+    assert {message.sender for message in world.received if isinstance(message, LeaderAnnouncement)} == {3}
+    assert not [message for message in world.received if isinstance(message, Election)]
     assert [node.name for node in world.nodes().values() if node.leader] == ["monitor-3"]
 
 
-def test_when_the_leader_is_gone_the_next_one_leads_and_shows_it_as_dead(world: World) -> None:
+def test_the_next_monitor_leads_after_the_leader_and_records_it_as_dead(world: World) -> None:
     world.start("monitor-2")
     world.start("monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    known = world.nodes()
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    before = world.nodes()
     world.stop("monitor-3")
-    alive = tuple(name for name in EVERYBODY if name != "monitor-3")
+    alive = tuple(name for name in ALL_NODES if name != "monitor-3")
     world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), alive)
     world.pass_time_until(lambda: world.revived, alive)
     nodes = world.nodes()
     assert (nodes["monitor-3"].state, nodes["monitor-3"].pid) == ("dead", 100)
     assert [node.name for node in nodes.values() if node.leader] == ["monitor-2"]
-    assert all((nodes[name].state, nodes[name].since) == ("alive", known[name].since) for name in alive)
+    assert all((nodes[name].state, nodes[name].since) == ("alive", before[name].since) for name in alive)
     assert world.revived == ["monitor-3"]
 
 
-def test_a_new_leader_does_not_show_those_as_starting_whom_it_has_not_heard_yet(world: World) -> None:
+def test_a_new_leader_keeps_the_records_of_nodes_before_their_first_heartbeat(world: World) -> None:
     world.registry.report_node(NodeRecord("pipeline-1", "pipeline", 7, None, "alive", 5.0, 3, leader=True))
     world.start("monitor-1")
     world.pass_time_until(world.leader, ("monitor-1",))
@@ -98,104 +96,108 @@ def test_a_new_leader_does_not_show_those_as_starting_whom_it_has_not_heard_yet(
     assert world.nodes()["pipeline-1"] == NodeRecord("pipeline-1", "pipeline", 7, None, "alive", 5.0, 3)
 
 
-def test_one_that_was_replaced_while_it_stood_still_does_not_take_the_lead(world: World) -> None:
+def test_a_monitor_whose_lease_was_taken_over_does_not_take_the_lead(world: World) -> None:
     world.start("monitor-1")
-    world.registry.take_over("monitor-1", "a new life", 1e6)
+    world.registry.take_over("monitor-1", "a new process", 1e6)
     world.pass_time_until(
-        lambda: sum(isinstance(message, Election) for message in world.heard) > 2, ("monitor-1",)
+        lambda: sum(isinstance(message, Election) for message in world.received) > 2, ("monitor-1",)
     )
     assert world.leader() is None
-    assert world.registry.take_over_if_higher(LEASE, 1, "a new life", 10) == 1
+    assert world.registry.take_over_if_higher(LEASE, 1, "a new process", 10) == 1
 
 
-def test_when_the_leader_says_goodbye_the_next_one_leads_without_waiting(world: World) -> None:
+def test_the_next_monitor_leads_before_the_timeout_when_the_leader_stops_on_purpose(world: World) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.stop("monitor-3")
     assert not world.holds(LEASE, 1)
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
-    world.pass_time(TIMEOUT / 2, tuple(name for name in EVERYBODY if name != "monitor-3"))
+    world.pass_time(TIMEOUT / 2, tuple(name for name in ALL_NODES if name != "monitor-3"))
     assert world.leader() == ("monitor-2", 2)
 
 
-def test_an_epoch_that_the_registry_never_gave_keeps_nobody_from_leading(world: World) -> None:
+def test_an_announced_epoch_that_the_registry_never_granted_does_not_block_the_election(world: World) -> None:
     world.start("monitor-1")
     world.bus.publish(ELECTION_TOPIC, LeaderAnnouncement(sender=3, epoch=99))
-    world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    assert world.registry.take_over_if_higher(LEASE, 3, "somebody", 1e6) == 2
-    world.pass_time(2, EVERYBODY)
-    world.forget_heard()
-    world.pass_time(TIMEOUT, EVERYBODY)
-    assert not [message for message in world.heard if isinstance(message, LeaderAnnouncement)]
+    world.pass_time_until(lambda: world.leader() == ("monitor-1", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    assert world.registry.take_over_if_higher(LEASE, 3, "another process", 1e6) == 2
+    world.pass_time(2, ALL_NODES)
+    world.clear_received()
+    world.pass_time(TIMEOUT, ALL_NODES)
+    assert not [message for message in world.received if isinstance(message, LeaderAnnouncement)]
 
 
-def test_a_leader_that_is_cut_off_leaves_the_lead_to_others_until_it_hears_itself(world: World) -> None:
+def test_a_leader_without_its_own_heartbeats_yields_the_lead_until_they_arrive_again(world: World) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
-    heard = tuple(name for name in EVERYBODY if name != "monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), heard)
-    world.pass_time(3 * TIMEOUT, heard)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    others = tuple(name for name in ALL_NODES if name != "monitor-3")
+    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), others)
+    world.pass_time(3 * TIMEOUT, others)
     assert world.leader() == ("monitor-2", 2)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 3), EVERYBODY)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 3), ALL_NODES)
 
 
-def test_when_nobody_hears_anybody_the_lead_stays_where_it_is(world: World) -> None:
+def test_the_leader_stays_during_a_bus_outage_of_all_nodes(world: World) -> None:
     for name in NODES.monitors:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.pass_time(5 * TIMEOUT)
     world.roster = NodesSection(services=("rabbitmq",))
     world.services.append(NodeRecord("rabbitmq", "service", None, None, "dead", 5.0, 0))
     world.pass_time(1)
-    assert world.nodes()["rabbitmq"].state == "dead", "it goes on telling what it sees without the bus"
-    world.forget_heard()
-    world.pass_time(2, ("gateway-1", "monitor-2"))  # the others hear later
-    world.pass_time(2 * TIMEOUT, EVERYBODY)
-    said = {
-        (message.sender, message.epoch) for message in world.heard if isinstance(message, LeaderAnnouncement)
+    assert world.nodes()["rabbitmq"].state == "dead", (
+        "it still reports services, which it probes without the bus"
+    )
+    world.clear_received()
+    world.pass_time(2, ("gateway-1", "monitor-2"))  # heartbeats of the others arrive later
+    world.pass_time(2 * TIMEOUT, ALL_NODES)
+    announced = {
+        (message.sender, message.epoch)
+        for message in world.received
+        if isinstance(message, LeaderAnnouncement)
     }
-    assert said == {(3, 1)}
+    assert announced == {(3, 1)}
     assert world.holds(LEASE, 1)
     assert world.revived == []
 
 
-# -- what the leader decides
+# -- decisions of the leader
 
 
-def test_a_dead_node_is_revived_once_and_shown_as_dead(
+def test_a_dead_node_is_revived_once_and_recorded_as_dead(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
+    alive = tuple(name for name in ALL_NODES if name != "pipeline-1")
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.pass_time(TIMEOUT + 2, alive)
     assert world.revived == ["pipeline-1"]
     assert list(read_actions(caplog.text)) == [LeaderAction(1, "revives", "pipeline-1")]
     assert {name: node.state for name, node in world.nodes().items()} == {
-        name: "alive" if name in alive else "dead" for name in EVERYBODY
+        name: "alive" if name in alive else "dead" for name in ALL_NODES
     }
 
 
-def test_a_leader_whose_epoch_is_over_revives_nobody(world: World) -> None:
+def test_a_leader_with_a_stale_epoch_revives_no_node(world: World) -> None:
     world.start("monitor-1")
     world.pass_time_until(world.leader, ("monitor-1",))
     world.pass_time(TIMEOUT - 2, ("monitor-1",))
-    assert world.registry.take_over_if_higher(LEASE, 3, "somebody", 1e6) == 2
-    world.forget_heard()
+    assert world.registry.take_over_if_higher(LEASE, 3, "another process", 1e6) == 2
+    world.clear_received()
     world.pass_time(3 * TIMEOUT, ("monitor-1",))
-    assert [message for message in world.heard if isinstance(message, Election)]
-    assert not [message for message in world.heard if isinstance(message, LeaderAnnouncement)]
+    assert [message for message in world.received if isinstance(message, Election)]
+    assert not [message for message in world.received if isinstance(message, LeaderAnnouncement)]
     assert world.revived == []
 
 
-class Overtaken:
-    """A registry where, when the time has come, another takes the lead right after it was renewed."""
+class SupersedingRegistry:
+    """A registry in which, from the time `at`, another process takes the lead right after a renewal."""
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
         self._registry = registry
@@ -208,12 +210,12 @@ class Overtaken:
     def renew(self, *lease: Any) -> bool:
         is_renewed = self._registry.renew(*lease)
         if self._clock() >= self.at:
-            self._registry.take_over_if_higher(LEASE, 3, "somebody", 1e6)
+            self._registry.take_over_if_higher(LEASE, 3, "another process", 1e6)
         return is_renewed
 
 
-def test_a_leader_that_is_overtaken_between_looking_and_deciding_revives_nobody(world: World) -> None:
-    registry = Overtaken(world.registry, world.clock)
+def test_a_leader_superseded_between_renewal_and_decision_revives_no_node(world: World) -> None:
+    registry = SupersedingRegistry(world.registry, world.clock)
     world.start("monitor-1", registry)
     world.pass_time_until(lambda: "pipeline-1" in world.nodes(), ("monitor-1",))
     registry.at = world.nodes()["pipeline-1"].since + TIMEOUT
@@ -223,7 +225,7 @@ def test_a_leader_that_is_overtaken_between_looking_and_deciding_revives_nobody(
     assert {node.state for node in world.nodes().values()} <= {"starting", "alive"}
 
 
-def test_nodes_that_left_on_purpose_are_not_revived_by_a_new_leader(world: World) -> None:
+def test_a_new_leader_does_not_revive_nodes_stopped_on_purpose(world: World) -> None:
     world.registry.report_node(NodeRecord("pipeline-1", "pipeline", 7, None, "stopped", 5.0, 3))
     world.start("monitor-1")
     world.pass_time_until(lambda: len(world.revived) >= 3, ("monitor-1",))
@@ -231,23 +233,25 @@ def test_nodes_that_left_on_purpose_are_not_revived_by_a_new_leader(world: World
     assert world.nodes()["pipeline-1"] == NodeRecord("pipeline-1", "pipeline", 7, None, "stopped", 5.0, 3)
 
 
-def test_a_node_that_says_goodbye_is_not_revived(world: World) -> None:
+def test_a_node_stopped_on_purpose_is_not_revived(world: World) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    world.leave("gateway-1")
-    world.pass_time(3 * TIMEOUT, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    world.stop_on_purpose("gateway-1")
+    world.pass_time(3 * TIMEOUT, tuple(name for name in ALL_NODES if name != "gateway-1"))
     assert (world.revived, world.nodes()["gateway-1"].state) == ([], "stopped")
 
 
 def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived(world: World) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    world.leave("gateway-1")
-    others = tuple(name for name in EVERYBODY if name != "gateway-1")
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    world.stop_on_purpose("gateway-1")
+    others = tuple(name for name in ALL_NODES if name != "gateway-1")
     world.pass_time(2, others)
-    second = Fence("gateway-1", world.registry.take_over("gateway-1", "second life", TIMEOUT), "second life")
+    second = Fence(
+        "gateway-1", world.registry.take_over("gateway-1", "second process", TIMEOUT), "second process"
+    )
     record = NodeRecord("gateway-1", "gateway", 8, None, "alive", world.clock(), second.epoch)
     world.registry.report_node(record, second)
     world.pass_time(TIMEOUT + 2, others)
@@ -255,24 +259,24 @@ def test_a_node_started_again_that_dies_before_its_first_heartbeat_is_revived(wo
     assert (world.nodes()["gateway-1"].state, world.nodes()["gateway-1"].epoch) == ("dead", second.epoch)
 
 
-def test_a_forged_goodbye_stops_nobody_and_the_node_is_still_revived_when_it_dies(world: World) -> None:
+def test_a_forged_stop_message_changes_no_state_and_prevents_no_revival(world: World) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
-    world.pass_time(1, EVERYBODY)
+    world.pass_time(1, ALL_NODES)
     assert world.nodes()["gateway-1"].state == "alive"
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
-    world.pass_time(TIMEOUT + 1, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    world.pass_time(TIMEOUT + 1, tuple(name for name in ALL_NODES if name != "gateway-1"))
     assert world.revived == ["gateway-1"]
 
 
-def test_forged_heartbeats_of_a_dead_node_put_its_revival_off_by_two_timeouts_at_most(world: World) -> None:
+def test_forged_heartbeats_of_a_dead_node_delay_its_revival_by_a_few_timeouts_at_most(world: World) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    others = tuple(name for name in EVERYBODY if name != "gateway-1")
-    world.pass_time(2 * TIMEOUT, EVERYBODY)
-    world.registry.renew("gateway-1", "a life of gateway-1", 1, TIMEOUT)  # its last one
+    world.pass_time_until(world.leader, ALL_NODES)
+    others = tuple(name for name in ALL_NODES if name != "gateway-1")
+    world.pass_time(2 * TIMEOUT, ALL_NODES)
+    world.registry.renew("gateway-1", "another process of gateway-1", 1, TIMEOUT)  # its last renewal
     for _ in range(int(4 * TIMEOUT) + 1):
         world.forge_beat("gateway-1", 1)
         world.pass_time(1, others)
@@ -280,15 +284,15 @@ def test_forged_heartbeats_of_a_dead_node_put_its_revival_off_by_two_timeouts_at
 
 
 @pytest.mark.parametrize("epoch", [2, 2**62])
-def test_a_forged_heartbeat_of_a_later_life_does_not_make_the_real_one_unheard(
+def test_forged_heartbeats_of_a_later_epoch_do_not_displace_the_real_process(
     world: World, epoch: int
 ) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     for _ in range(int(2 * TIMEOUT)):
         world.forge_beat("gateway-1", epoch)
-        world.pass_time(1, EVERYBODY)
+        world.pass_time(1, ALL_NODES)
     assert (world.revived, world.nodes()["gateway-1"].state, world.nodes()["gateway-1"].epoch) == (
         [],
         "alive",
@@ -297,60 +301,60 @@ def test_a_forged_heartbeat_of_a_later_life_does_not_make_the_real_one_unheard(
 
 
 @pytest.mark.parametrize("sender", [1, 2, 3])
-def test_forged_claims_to_lead_depose_nobody(world: World, sender: int) -> None:
+def test_forged_announcements_depose_no_leader(world: World, sender: int) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    world.forget_heard()
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    world.clear_received()
     for epoch in (1, 2, 2**62):
         world.bus.publish(ELECTION_TOPIC, LeaderAnnouncement(sender=sender, epoch=epoch))
-    world.pass_time(3, EVERYBODY)
+    world.pass_time(3, ALL_NODES)
     assert world.holds(LEASE, 1)
-    assert [message for message in world.heard if isinstance(message, Election)] == []
+    assert [message for message in world.received if isinstance(message, Election)] == []
     assert world.nodes()["monitor-3"].leader
 
 
 def test_forged_answers_do_not_keep_the_fleet_without_a_leader(world: World) -> None:
     world.start("monitor-1")
 
-    def answered() -> bool:
+    def leads_despite_answer() -> bool:
         world.bus.publish(ELECTION_TOPIC, ElectionAnswer(sender=3, to=1))
         return world.leader() == ("monitor-1", 1)
 
-    world.pass_time_until(answered, EVERYBODY)
+    world.pass_time_until(leads_despite_answer, ALL_NODES)
 
 
-def test_forged_goodbyes_of_the_leader_start_no_election(world: World) -> None:
+def test_a_forged_stop_message_of_the_leader_starts_no_election(world: World) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    world.forget_heard()
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    world.clear_received()
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
-    world.pass_time(3, EVERYBODY)
-    assert [message for message in world.heard if isinstance(message, Election)] == []
+    world.pass_time(3, ALL_NODES)
+    assert [message for message in world.received if isinstance(message, Election)] == []
 
 
-def test_after_the_registry_was_restored_the_lives_of_its_smaller_epochs_are_heard(world: World) -> None:
+def test_heartbeats_with_the_lower_epochs_of_a_restored_registry_count(world: World) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
     world.beat("gateway-1", epoch=5)
-    world.pass_time(2, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    world.pass_time(2, tuple(name for name in ALL_NODES if name != "gateway-1"))
     assert world.nodes()["gateway-1"].epoch == 5
     with world.registry._engine.begin() as connection:
         connection.execute(
             update(leases).where(leases.c.name == "gateway-1").values(epoch=1, holder="restored")
         )
     world.forge_beat("gateway-1", 5)
-    world.pass_time(2 * TIMEOUT, EVERYBODY)
+    world.pass_time(2 * TIMEOUT, ALL_NODES)
     assert world.revived == []
 
 
-def test_the_goodbye_of_one_that_was_replaced_is_not_its_successors(world: World) -> None:
-    alive = tuple(name for name in EVERYBODY if name != "gateway-1")
+def test_a_stop_message_of_a_replaced_process_does_not_stop_its_successor(world: World) -> None:
+    alive = tuple(name for name in ALL_NODES if name != "gateway-1")
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
     world.beat("gateway-1", epoch=2)
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="gateway-1", epoch=1))
     world.pass_time(2, alive)
@@ -359,17 +363,17 @@ def test_the_goodbye_of_one_that_was_replaced_is_not_its_successors(world: World
     assert world.revived == ["gateway-1"]
 
 
-def test_a_monitor_that_does_not_hear_itself_judges_nobody(world: World) -> None:
+def test_a_monitor_without_its_own_heartbeats_revives_no_node(world: World) -> None:
     world.start("monitor-3")
     world.pass_time_until(world.leader)
     world.pass_time(5 * TIMEOUT)
     assert world.revived == []
-    world.pass_time_until(lambda: len(world.revived) >= len(EVERYBODY) - 1, ("monitor-3",))
-    assert sorted(world.revived) == sorted(name for name in EVERYBODY if name != "monitor-3")
+    world.pass_time_until(lambda: len(world.revived) >= len(ALL_NODES) - 1, ("monitor-3",))
+    assert sorted(world.revived) == sorted(name for name in ALL_NODES if name != "monitor-3")
 
 
 class SlowRegistry:
-    """Every renewal of the leader's lease takes two seconds, in which those who live beat twice."""
+    """Every renewal of the leader's lease takes two seconds, in which live nodes send two heartbeats."""
 
     def __init__(self, world: World, alive: tuple[str, ...]) -> None:
         self._world = world
@@ -387,8 +391,8 @@ class SlowRegistry:
         return self._world.registry.renew(name, *lease)
 
 
-def test_a_leader_whose_registry_is_slow_does_not_fall_behind_the_heartbeats(world: World) -> None:
-    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
+def test_a_slow_registry_does_not_delay_the_handling_of_heartbeats(world: World) -> None:
+    alive = tuple(name for name in ALL_NODES if name != "pipeline-1")
     world.start("monitor-3", SlowRegistry(world, alive))
     world.pass_time_until(world.leader, alive)
     world.pass_time_until(lambda: world.revived, alive)
@@ -396,92 +400,92 @@ def test_a_leader_whose_registry_is_slow_does_not_fall_behind_the_heartbeats(wor
     assert set(world.revived) == {"pipeline-1"}
 
 
-def test_after_it_was_deaf_a_leader_gives_everybody_a_full_timeout(world: World) -> None:
+def test_after_a_bus_outage_a_leader_gives_every_node_a_full_timeout(world: World) -> None:
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.pass_time(5 * TIMEOUT)
     world.pass_time(TIMEOUT, ("monitor-3",))
     assert world.revived == []
     assert {node.state for node in world.nodes().values()} == {"alive"}
     world.pass_time(2, ("monitor-3",))
-    assert sorted(world.revived) == sorted(name for name in EVERYBODY if name != "monitor-3")
+    assert sorted(world.revived) == sorted(name for name in ALL_NODES if name != "monitor-3")
 
 
-def test_a_goodbye_that_was_lost_is_found_in_the_registry(world: World) -> None:
-    alive = tuple(name for name in EVERYBODY if name not in ("gateway-1", "pipeline-1"))
+def test_a_stop_whose_message_was_lost_is_read_from_the_registry(world: World) -> None:
+    alive = tuple(name for name in ALL_NODES if name not in ("gateway-1", "pipeline-1"))
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.beat("pipeline-1", epoch=2)
     world.pass_time(2, alive)
-    known = world.nodes()
-    for name in ("gateway-1", "pipeline-1"):  # of the latter an earlier life
-        world.registry.report_node(replace(known[name], state="stopped", epoch=1))
+    records = world.nodes()
+    for name in ("gateway-1", "pipeline-1"):  # the latter with an earlier epoch
+        world.registry.report_node(replace(records[name], state="stopped", epoch=1))
     world.pass_time(3 * TIMEOUT, alive)
     assert set(world.revived) == {"pipeline-1"}
     assert (world.nodes()["gateway-1"].state, world.nodes()["pipeline-1"].state) == ("stopped", "dead")
-    world.pass_time(2, EVERYBODY)
-    assert world.nodes()["gateway-1"].state == "alive", "heartbeats prove that it is there"
+    world.pass_time(2, ALL_NODES)
+    assert world.nodes()["gateway-1"].state == "alive", "heartbeats override the stop"
 
 
-def test_heartbeats_outweigh_a_goodbye_of_a_node_that_the_leader_had_never_heard(world: World) -> None:
-    without_gateway = tuple(name for name in EVERYBODY if name != "gateway-1")
+def test_heartbeats_override_a_recorded_stop_from_before_the_first_heartbeat(world: World) -> None:
+    without_gateway = tuple(name for name in ALL_NODES if name != "gateway-1")
     world.start("monitor-3")
     world.pass_time_until(world.leader, without_gateway)
     world.pass_time(1, without_gateway)
     world.registry.report_node(replace(world.nodes()["gateway-1"], pid=100, state="stopped", epoch=1))
     world.pass_time(TIMEOUT + 2, without_gateway)
     assert (world.nodes()["gateway-1"].state, world.revived) == ("stopped", [])
-    world.pass_time(2, EVERYBODY)
+    world.pass_time(2, ALL_NODES)
     assert world.nodes()["gateway-1"].state == "alive"
-    world.pass_time(2, EVERYBODY)
+    world.pass_time(2, ALL_NODES)
     assert world.nodes()["gateway-1"].state == "alive"
 
 
-def test_who_was_given_up_stays_so_for_a_new_leader_until_it_is_heard_of(world: World) -> None:
+def test_a_new_leader_does_not_revive_a_given_up_node_until_its_heartbeat(world: World) -> None:
     given_up = NodeRecord("pipeline-1", "pipeline", 7, None, "dead", 5.0, 1, "no heartbeat")
     world.registry.report_node(given_up)
-    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
+    alive = tuple(name for name in ALL_NODES if name != "pipeline-1")
     world.start("monitor-1")
     world.pass_time_until(world.leader, alive)
     world.pass_time(5 * TIMEOUT, alive)
     assert (world.revived, world.nodes()["pipeline-1"]) == ([], given_up)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time(2, ALL_NODES)
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].alarm) == ("alive", None)
 
 
-def test_the_trouble_of_a_living_node_is_its_alarm_and_a_new_leader_does_not_give_it_up(world: World) -> None:
-    others = tuple(name for name in EVERYBODY if name != "pipeline-1")
+def test_the_trouble_of_a_live_node_is_its_alarm_under_a_new_leader_too(world: World) -> None:
+    others = tuple(name for name in ALL_NODES if name != "pipeline-1")
 
     def pass_time(seconds: int, trouble: str | None) -> None:
         for _ in range(seconds):
             world.beat("pipeline-1", trouble=trouble)
             world.pass_time(1, others)
 
-    def shown() -> tuple[str, str | None]:
+    def state_and_alarm() -> tuple[str, str | None]:
         node = world.nodes()["pipeline-1"]
         return node.state, node.alarm
 
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), EVERYBODY)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
     pass_time(3, "no space left")
-    assert shown() == ("alive", "no space left")
+    assert state_and_alarm() == ("alive", "no space left")
 
     world.stop("monitor-3")
     others = tuple(name for name in others if name != "monitor-3")
     world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), (*others, "pipeline-1"))
     world.registry.report_node(replace(world.nodes()["pipeline-1"], alarm="no space left"))
     pass_time(3, "no space left")
-    assert shown() == ("alive", "no space left")
+    assert state_and_alarm() == ("alive", "no space left")
     pass_time(2, None)
-    assert shown() == ("alive", None)
+    assert state_and_alarm() == ("alive", None)
     assert "pipeline-1" not in world.revived
 
 
-class Witness:
-    """A registry that keeps what was written of a node under a fence."""
+class RecordingRegistry:
+    """A registry that records the states written about a node under a fence."""
 
     def __init__(self, registry: Registry, name: str) -> None:
         self._registry = registry
@@ -497,82 +501,82 @@ class Witness:
         return self._registry.report_node(node, fence)
 
 
-def test_every_attempt_to_revive_is_written_under_the_epoch(world: World) -> None:
-    witness = Witness(world.registry, "pipeline-1")
-    alive = tuple(name for name in EVERYBODY if name != "pipeline-1")
-    world.start("monitor-3", witness)
+def test_every_revival_attempt_is_recorded_under_the_epoch(world: World) -> None:
+    registry = RecordingRegistry(world.registry, "pipeline-1")
+    alive = tuple(name for name in ALL_NODES if name != "pipeline-1")
+    world.start("monitor-3", registry)
     world.pass_time_until(lambda: len(world.revived) >= 3, alive)
-    assert witness.written.count("dead") == 3
+    assert registry.written.count("dead") == 3
 
 
-def test_a_service_that_is_started_again_is_shown_again(world: World) -> None:
+def test_a_restarted_service_is_recorded_as_alive(world: World) -> None:
     world.roster = NodesSection(services=("rabbitmq",))
     alive = NodeRecord("rabbitmq", "service", 7, "amqp://127.0.0.1:5672", "alive", 5.0, 0)
     world.services.append(alive)
     world.start("monitor-1")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
     world.registry.report_node(replace(alive, state="stopped", pid=None))
-    world.pass_time(2, EVERYBODY)
+    world.pass_time(2, ALL_NODES)
     assert world.nodes()["rabbitmq"] == alive
 
 
-class Clients:
-    """In the place of the barrier: whether the leader says that clients can be heard."""
+class CoordinatorStub:
+    """Replaces the coordinator; keeps the function that says whether all gateways are alive."""
 
     def __init__(self, *_: Any, are_gateways_alive: Callable[[], bool]) -> None:
-        self.can_be_heard = are_gateways_alive
+        self.are_gateways_alive = are_gateways_alive
         self.is_stale = threading.Event()
-        CLIENTS.append(self)
+        COORDINATORS.append(self)
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
 
 
-CLIENTS: list[Clients] = []
+COORDINATORS: list[CoordinatorStub] = []
 
 
-def test_while_a_gateway_is_dead_its_clients_cannot_be_heard(
+def test_gateways_are_alive_unless_one_is_dead_or_all_are_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leadership, "Coordinator", Clients)
+    monkeypatch.setattr(leadership, "Coordinator", CoordinatorStub)
     world.roster = NodesSection(gateways=("gateway-1", "gateway-2"))
-    both = (*EVERYBODY, "gateway-2")
+    both = (*ALL_NODES, "gateway-2")
     world.start("monitor-3")
     world.pass_time_until(world.leader, both)
-    clients = CLIENTS[-1]
+    coordinator = COORDINATORS[-1]
     world.pass_time(2, both)
-    assert clients.can_be_heard()
-    world.pass_time(TIMEOUT + 2, EVERYBODY)
-    assert not clients.can_be_heard()
+    assert coordinator.are_gateways_alive()
+    world.pass_time(TIMEOUT + 2, ALL_NODES)
+    assert not coordinator.are_gateways_alive()
     world.pass_time(2, both)
-    assert clients.can_be_heard()
-    world.leave("gateway-2")
-    world.pass_time(2 * TIMEOUT, EVERYBODY)
-    assert clients.can_be_heard(), "one that left is not waited for"
-    world.leave("gateway-1")
-    world.pass_time(2, tuple(name for name in EVERYBODY if name != "gateway-1"))
-    assert not clients.can_be_heard(), "nobody is left to hear them"
+    assert coordinator.are_gateways_alive()
+    world.stop_on_purpose("gateway-2")
+    world.pass_time(2 * TIMEOUT, ALL_NODES)
+    assert coordinator.are_gateways_alive(), "a stopped gateway does not count"
+    world.stop_on_purpose("gateway-1")
+    world.pass_time(2, tuple(name for name in ALL_NODES if name != "gateway-1"))
+    assert not coordinator.are_gateways_alive(), "no gateway is left"
 
 
-def test_a_deaf_leader_does_not_know_whether_clients_can_be_heard(
+def test_gateways_do_not_count_as_alive_during_a_bus_outage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leadership, "Coordinator", Clients)
+    monkeypatch.setattr(leadership, "Coordinator", CoordinatorStub)
     world.start("monitor-3")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(2, EVERYBODY)
-    assert CLIENTS[-1].can_be_heard()
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(2, ALL_NODES)
+    assert COORDINATORS[-1].are_gateways_alive()
     world.pass_time(TIMEOUT)
-    assert not CLIENTS[-1].can_be_heard()
+    assert not COORDINATORS[-1].are_gateways_alive()
 
 
 # -- membership
 
 
-class Lives:
-    """Memberships of nodes that beat often."""
+class Memberships:
+    """Memberships of a node with a short heartbeat interval."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -580,111 +584,119 @@ class Lives:
 
     def join(self, registry: Any = None) -> Membership:
         pace = MonitorSection(heartbeat_seconds=0.01, timeout_seconds=TIMEOUT)
-        place = NodeContext("pipeline-1", "pipeline", registry or self._world.registry, self._world.bus, pace)
-        return Membership(place, self.lost.append)
+        context = NodeContext(
+            "pipeline-1", "pipeline", registry or self._world.registry, self._world.bus, pace
+        )
+        return Membership(context, self.lost.append)
 
     def beats(self, epoch: int = 1) -> int:
-        heard = (message for message in self._world.heard if isinstance(message, Heartbeat))
-        return sum(message.epoch == epoch for message in heard)
+        beats = (message for message in self._world.received if isinstance(message, Heartbeat))
+        return sum(message.epoch == epoch for message in beats)
 
 
 @pytest.fixture
-def lives(world: World) -> Lives:
-    return Lives(world)
+def memberships(world: World) -> Memberships:
+    return Memberships(world)
 
 
-def test_a_member_beats_keeps_its_lease_and_says_goodbye(world: World, lives: Lives) -> None:
-    member = lives.join()
+def test_a_member_sends_heartbeats_renews_its_lease_and_reports_its_stop(
+    world: World, memberships: Memberships
+) -> None:
+    member = memberships.join()
     member.start("http://here")
-    eventually(lambda: lives.beats() > 2)
+    eventually(lambda: memberships.beats() > 2)
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].url) == ("alive", "http://here")
     world.clock.now += TIMEOUT + 1
     eventually(lambda: world.holds("pipeline-1", 1))
     member.leave()
-    eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
+    eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.received)
     assert world.nodes()["pipeline-1"].state == "stopped"
     assert not world.holds("pipeline-1", 1)
-    assert lives.lost == []
+    assert memberships.lost == []
 
 
-def test_a_member_tells_its_trouble_with_every_heartbeat_until_it_is_over(world: World, lives: Lives) -> None:
-    troubles = ["x" * 5000]
-    member = lives.join()
-    member.start(trouble=lambda: troubles[0] if troubles else None)
-    eventually(lambda: lives.beats() > 2)
-    assert {beat.trouble for beat in world.heard if isinstance(beat, Heartbeat)} == {"x" * 1000}
-    troubles.clear()
-    world.forget_heard()
-    before = lives.beats()
-    eventually(lambda: lives.beats() > before + 2)
-    assert [beat.trouble for beat in world.heard if isinstance(beat, Heartbeat)][-1] is None
-    member.leave()
-    assert lives.lost == []
-
-
-def test_a_member_whose_place_was_taken_is_told_once_and_leaves_without_a_word(
-    world: World, lives: Lives
+def test_heartbeats_carry_the_trouble_of_a_member_until_it_is_over(
+    world: World, memberships: Memberships
 ) -> None:
-    old = lives.join()
+    troubles = ["x" * 5000]
+    member = memberships.join()
+    member.start(trouble=lambda: troubles[0] if troubles else None)
+    eventually(lambda: memberships.beats() > 2)
+    assert {beat.trouble for beat in world.received if isinstance(beat, Heartbeat)} == {"x" * 1000}
+    troubles.clear()
+    world.clear_received()
+    before = memberships.beats()
+    eventually(lambda: memberships.beats() > before + 2)
+    assert [beat.trouble for beat in world.received if isinstance(beat, Heartbeat)][-1] is None
+    member.leave()
+    assert memberships.lost == []
+
+
+def test_a_member_whose_lease_was_taken_over_calls_on_lost_once_and_reports_no_stop(
+    world: World, memberships: Memberships
+) -> None:
+    old = memberships.join()
     old.start()
-    new = lives.join()
+    new = memberships.join()
     new.start()
-    eventually(lambda: lives.lost)
+    eventually(lambda: memberships.lost)
     eventually(lambda: not any(thread.is_alive() for thread in old._threads))
     world.bus.await_delivery()
-    beats, before = lives.beats(epoch=1), lives.beats(epoch=2)
-    eventually(lambda: lives.beats(epoch=2) > before + 20)
+    beats, before = memberships.beats(epoch=1), memberships.beats(epoch=2)
+    eventually(lambda: memberships.beats(epoch=2) > before + 20)
     old.leave()
-    assert [str(error) for error in lives.lost] == [
+    assert [str(error) for error in memberships.lost] == [
         "pipeline-1: another process has taken its lease; epoch 1 is stale"
     ]
-    assert lives.beats(epoch=1) == beats
+    assert memberships.beats(epoch=1) == beats
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].epoch) == ("alive", 2)
     new.leave()
-    eventually(lambda: [message for message in world.heard if isinstance(message, Stopped)])
-    assert [message.epoch for message in world.heard if isinstance(message, Stopped)] == [2]
+    eventually(lambda: [message for message in world.received if isinstance(message, Stopped)])
+    assert [message.epoch for message in world.received if isinstance(message, Stopped)] == [2]
 
 
-def test_a_member_whose_work_answers_no_more_is_silent_and_leaves_to_be_revived(
-    world: World, lives: Lives
+def test_a_member_whose_work_has_failed_stops_its_heartbeats_and_reports_no_stop(
+    world: World, memberships: Memberships
 ) -> None:
     reasons: list[str] = []
-    member = lives.join()
+    member = memberships.join()
     member.start(failure_reason=lambda: reasons[0] if reasons else None)
-    eventually(lambda: lives.beats() > 2)
+    eventually(lambda: memberships.beats() > 2)
     reasons.append("Spark's process has answered nothing for 20 s")
-    eventually(lambda: lives.lost)
+    eventually(lambda: memberships.lost)
     for thread in member._threads:
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
-    assert [str(error) for error in lives.lost] == [f"pipeline-1: {reasons[0]}"]
+    assert [str(error) for error in memberships.lost] == [f"pipeline-1: {reasons[0]}"]
     member.stop_silently()
-    assert not [message for message in world.heard if isinstance(message, Stopped)]
-    assert world.nodes()["pipeline-1"].state == "alive"  # nobody has said otherwise: the monitors will
+    assert not [message for message in world.received if isinstance(message, Stopped)]
+    assert world.nodes()["pipeline-1"].state == "alive"  # until the monitors declare it dead
 
 
-def test_a_monitor_vouches_while_its_loop_goes_round(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitor_has_a_failure_reason_while_its_loop_is_stalled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.start("monitor-3")
     monitor = world._monitors["monitor-3"]._monitor
     world.pass_time(2)
-    stands, goes_on = threading.Event(), threading.Event()
+    is_stalled, may_go_on = threading.Event(), threading.Event()
 
-    def stand_still() -> None:
-        stands.set()
-        goes_on.wait(PATIENCE_SECONDS)
+    def stall() -> None:
+        is_stalled.set()
+        may_go_on.wait(PATIENCE_SECONDS)
 
-    monitor._inbox.put(stand_still)
-    assert stands.wait(PATIENCE_SECONDS)
+    monitor._inbox.put(stall)
+    assert is_stalled.wait(PATIENCE_SECONDS)
     assert monitor.failure_reason() is None
     world.clock.now += 6 * TIMEOUT + 1
     assert monitor.failure_reason() == "the decision loop has been stalled for 36 s"
-    goes_on.set()
+    may_go_on.set()
     world.pass_time(1)
     assert monitor.failure_reason() is None
 
 
-class Away:
-    """A registry that takes no renewals."""
+class UnavailableRegistry:
+    """A registry whose renewals fail."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -693,67 +705,67 @@ class Away:
         return getattr(self._registry, name)
 
     def renew(self, *_lease: Any) -> bool:
-        raise RegistryUnavailable("registry: away")
+        raise RegistryUnavailable("registry: unavailable")
 
 
-def test_a_member_whose_registry_is_away_still_beats(world: World, lives: Lives) -> None:
-    member = lives.join(Away(world.registry))
+def test_a_member_without_the_registry_still_sends_heartbeats(world: World, memberships: Memberships) -> None:
+    member = memberships.join(UnavailableRegistry(world.registry))
     member.start()
-    eventually(lambda: lives.beats() > 5)
+    eventually(lambda: memberships.beats() > 5)
     member.leave()
-    assert lives.lost == []
+    assert memberships.lost == []
 
 
-def test_a_member_survives_what_nobody_expected(
-    world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch
+def test_unexpected_errors_do_not_end_the_heartbeats(
+    world: World, memberships: Memberships, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = lives.join()
+    member = memberships.join()
     publish, failures = world.bus.publish, []
 
-    def stumble(*message: Any) -> None:
+    def fail_three_times(*message: Any) -> None:
         if len(failures) < 3:
             failures.append(message)
-            raise KeyError("what is this")
+            raise KeyError("unexpected")
         publish(*message)
 
-    monkeypatch.setattr(world.bus, "publish", stumble)
+    monkeypatch.setattr(world.bus, "publish", fail_three_times)
     member.start()
-    eventually(lambda: lives.beats() > 2)
+    eventually(lambda: memberships.beats() > 2)
     member.leave()
-    assert (len(failures), lives.lost) == (3, [])
+    assert (len(failures), memberships.lost) == (3, [])
 
 
-def test_a_member_does_not_wait_for_ever_to_say_goodbye(
-    world: World, lives: Lives, monkeypatch: pytest.MonkeyPatch
+def test_leaving_does_not_wait_for_a_registry_that_hangs(
+    world: World, memberships: Memberships, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_back, called, has_returned = threading.Event(), threading.Event(), threading.Event()
+    is_available, called, has_returned = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*_: Any) -> None:
         called.set()
-        is_back.wait(PATIENCE_SECONDS)
+        is_available.wait(PATIENCE_SECONDS)
         has_returned.set()
 
-    member = lives.join()
+    member = memberships.join()
     member.start()
     monkeypatch.setattr(membership, "_LEAVING_SECONDS", 0.05)
     monkeypatch.setattr(world.registry, "report_node", hang)
     member.leave()
     assert not has_returned.is_set()
     eventually(called.is_set)
-    is_back.set()
-    eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.heard)
+    is_available.set()
+    eventually(lambda: Stopped(node="pipeline-1", epoch=1) in world.received)
 
 
-# -- the command that revives
+# -- the reviver
 
 
 @pytest.mark.parametrize("command", ["kopi node start {nodes}", "start {}", "start 'one", "", "  "])
-def test_a_command_that_cannot_be_is_refused_at_once(command: str) -> None:
+def test_an_invalid_command_is_refused_at_once(command: str) -> None:
     with pytest.raises(ConfigError, match=r"^monitor\.revive: "):
         Reviver(command, None, print)
 
 
-def test_the_command_has_the_node_and_the_settings_put_in_as_single_words() -> None:
+def test_node_and_settings_file_are_inserted_as_single_arguments() -> None:
     reviver = Reviver("kopi node start {node} --config {config}", Path("/my settings/f.toml"), print)
     this_kopi = [sys.executable, "-m", "kopitiam"]
     assert reviver.argv("monitor-1") == [
@@ -762,7 +774,7 @@ def test_the_command_has_the_node_and_the_settings_put_in_as_single_words() -> N
     assert Reviver("docker restart kopi-{node}", None, print).argv("a") == ["docker", "restart", "kopi-a"]
 
 
-def test_a_fleet_whose_settings_are_all_in_the_environment_is_revived_without_a_file() -> None:
+def test_the_default_command_omits_the_settings_file_if_there_is_none() -> None:
     reviver = Reviver(MonitorSection().revive, None, print)
     assert reviver.argv("monitor-1")[1:] == ["-m", "kopitiam", "node", "start", "monitor-1"]
 
@@ -775,7 +787,7 @@ def test_a_fleet_whose_settings_are_all_in_the_environment_is_revived_without_a_
         ("there-is-no-such-program", "reviving monitor-1: .*No such file"),
     ],
 )
-def test_whatever_becomes_of_the_command_its_end_is_told(
+def test_on_done_is_called_and_failures_are_logged_whatever_the_exit_of_the_command(
     command: str, complaint: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[str] = []
@@ -804,9 +816,7 @@ def test_a_node_is_not_revived_twice_at_once(tmp_path: Path) -> None:
     reviver.close()
 
 
-def test_commands_that_still_run_are_ended_with_the_monitor(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closing_ends_running_commands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
     mark = tmp_path / "pid"
     reviver = Reviver(
@@ -822,21 +832,21 @@ def test_commands_that_still_run_are_ended_with_the_monitor(
     assert not [message for message in caplog.messages if message.startswith("reviving")]
 
 
-# -- services
+# -- the service watch
 
 
-class Probed:
-    """A watch over one service, asked every second whether it answers."""
+class ProbedService:
+    """A service watch with one service, probed every second."""
 
     def __init__(self, patience_seconds: float = 0.0, revive_limit: int = 2) -> None:
         self.answers = True
         self.services = ["rabbitmq"]
-        self.whereabouts: ServiceLocation | None = ServiceLocation(7, "amqp://127.0.0.1:5672")
+        self.location: ServiceLocation | None = ServiceLocation(7, "amqp://127.0.0.1:5672")
         self.revived: list[float] = []
         self.now = 0.0
         self.watch = ServiceWatch(
             lambda: dict.fromkeys(self.services, lambda: self.answers),
-            lambda _: self.whereabouts,
+            lambda _: self.location,
             lambda _: self.revived.append(self.now),
             every_seconds=BEAT,
             patience_seconds=patience_seconds,
@@ -854,14 +864,14 @@ class Probed:
         return node.state
 
 
-def test_a_service_that_answers_is_left_alone() -> None:
-    service = Probed()
+def test_a_service_that_answers_is_not_revived() -> None:
+    service = ProbedService()
     service.pass_time(500)
     assert (service.revived, service.state) == ([], "alive")
 
 
 def test_a_service_that_misses_three_probes_is_revived() -> None:
-    service = Probed()
+    service = ProbedService()
     service.pass_time(10)
     service.answers = False
     service.pass_time(5)
@@ -873,63 +883,61 @@ def test_a_service_that_misses_three_probes_is_revived() -> None:
     assert (service.revived, service.state) == ([12.0], "alive")
 
 
-def test_a_service_is_shown_with_its_process_and_its_address() -> None:
-    service = Probed()
+def test_the_record_of_a_service_has_its_pid_and_url() -> None:
+    service = ProbedService()
     service.pass_time(1)
     [node] = service.watch.nodes(service.now)
     assert (node.state, node.pid, node.url) == ("alive", 7, "amqp://127.0.0.1:5672")
 
 
-def test_a_service_that_was_stopped_on_purpose_is_not_revived_and_lives_again_when_started() -> None:
-    service = Probed()
+def test_a_service_stopped_on_purpose_is_not_revived_and_is_alive_after_a_start() -> None:
+    service = ProbedService()
     service.pass_time(10)
-    service.answers, service.whereabouts = False, None
+    service.answers, service.location = False, None
     service.pass_time(100)
     assert (service.revived, service.state) == ([], "stopped")
-    service.answers, service.whereabouts = True, ServiceLocation(8)
+    service.answers, service.location = True, ServiceLocation(8)
     service.pass_time(1)
     assert (service.revived, service.state) == ([], "alive")
 
 
-def test_a_watch_survives_what_nobody_expected() -> None:
-    stopping, looks = threading.Event(), []
+def test_unexpected_errors_do_not_end_the_watch() -> None:
+    stopping, calls = threading.Event(), []
 
-    def stumble() -> dict[str, Callable[[], bool]]:
-        looks.append("look")
-        if len(looks) == 3:
+    def fail() -> dict[str, Callable[[], bool]]:
+        calls.append("probes")
+        if len(calls) == 3:
             stopping.set()
-        raise KeyError("what is this")
+        raise KeyError("unexpected")
 
-    watch = ServiceWatch(
-        stumble, lambda _: None, print, every_seconds=0.001, patience_seconds=0, revive_limit=1
-    )
+    watch = ServiceWatch(fail, lambda _: None, print, every_seconds=0.001, patience_seconds=0, revive_limit=1)
     watch.run(stopping)
-    assert len(looks) == 3
+    assert len(calls) == 3
 
 
-def test_one_missed_probe_is_no_death() -> None:
-    service = Probed()
+def test_one_missed_probe_causes_no_revival() -> None:
+    service = ProbedService()
     for _ in range(20):
         service.answers = not service.answers
         service.pass_time(2)
     assert service.revived == []
 
 
-def test_monitors_differ_in_patience_so_that_one_of_them_does_it() -> None:
-    first, second = Probed(), Probed(patience_seconds=3 * BEAT)
+def test_a_monitor_with_more_patience_does_not_revive_what_another_has_revived() -> None:
+    first, second = ProbedService(), ProbedService(patience_seconds=3 * BEAT)
     for service in (first, second):
         service.pass_time(1)
         service.answers = False
         service.pass_time(4)
-        service.answers = True  # the first one has brought it back
+        service.answers = True  # the first monitor has revived it
         service.pass_time(20)
     assert (first.revived, second.revived) == ([3.0], [])
 
 
-def test_a_service_that_does_not_come_back_is_tried_a_few_times_and_then_a_person_is_called(
+def test_a_service_that_stays_dead_is_revived_up_to_the_limit_and_then_raises_one_alarm(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    service = Probed(revive_limit=2)
+    service = ProbedService(revive_limit=2)
     service.pass_time(1)
     service.answers = False
     service.pass_time(200)
@@ -938,8 +946,8 @@ def test_a_service_that_does_not_come_back_is_tried_a_few_times_and_then_a_perso
     assert len(alarms) == 1
 
 
-def test_a_service_that_is_added_is_watched_and_one_that_is_taken_out_is_not_missed() -> None:
-    service = Probed()
+def test_an_added_service_is_probed_and_a_removed_one_is_not() -> None:
+    service = ProbedService()
     service.pass_time(5)
     service.services = ["spark-worker-3"]
     service.pass_time(1)
@@ -949,24 +957,24 @@ def test_a_service_that_is_added_is_watched_and_one_that_is_taken_out_is_not_mis
     assert len(service.revived) == 1
 
 
-# -- a fleet that grows
+# -- changes of the configured nodes
 
 
-def test_a_node_that_is_added_is_watched_shown_and_revived(world: World) -> None:
+def test_an_added_node_is_recorded_and_revived(world: World) -> None:
     world.start("monitor-1")
-    world.pass_time_until(world.leader, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
     world.roster = NodesSection(gateways=("gateway-1", "gateway-2"))
-    world.pass_time(3, (*EVERYBODY, "gateway-2"))
+    world.pass_time(3, (*ALL_NODES, "gateway-2"))
     assert world.nodes()["gateway-2"].state == "alive"
-    world.pass_time_until(lambda: world.revived, EVERYBODY)
+    world.pass_time_until(lambda: world.revived, ALL_NODES)
     assert world.revived == ["gateway-2"]
 
 
-def test_a_node_that_is_taken_out_is_neither_shown_nor_revived(world: World) -> None:
+def test_a_removed_node_is_neither_recorded_nor_revived(world: World) -> None:
     world.start("monitor-1")
-    world.pass_time_until(world.leader, EVERYBODY)
-    world.pass_time(3, EVERYBODY)
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(3, ALL_NODES)
     world.roster = NodesSection(gateways=())
-    world.pass_time(3 * TIMEOUT, tuple(name for name in EVERYBODY if name != "gateway-1"))
+    world.pass_time(3 * TIMEOUT, tuple(name for name in ALL_NODES if name != "gateway-1"))
     assert "gateway-1" not in world.nodes()
     assert not world.revived

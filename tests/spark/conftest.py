@@ -76,13 +76,13 @@ def collected() -> Callable[[dict[str, DataFrame]], dict[str, Multiset]]:
 def make_pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     """A pipeline in `tmp_path` or another folder; a second one in the same folder takes over from the
     first."""
-    made: list[Pipeline] = []
+    pipelines: list[Pipeline] = []
 
     def make(path: Path = tmp_path / "home", **options: Any) -> Pipeline:
         path.mkdir(exist_ok=True)
-        made.append(Pipeline(spark, path, **options))
-        return made[-1]
+        pipelines.append(Pipeline(spark, path, **options))
+        return pipelines[-1]
 
     yield make
-    for each in made:
-        each.registry.close()
+    for pipeline in pipelines:
+        pipeline.registry.close()

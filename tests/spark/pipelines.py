@@ -103,9 +103,9 @@ class Pipeline:
         self.committed.append(batch)
         self.on_committed(batch)
 
-    def open(self, asked: Parameters | QuestionSet | None = None) -> str:
+    def open(self, questions: Parameters | QuestionSet | None = None) -> str:
         opened = self.registry.open_run(
-            (asked or Parameters()).to_dict(),
+            (questions or Parameters()).to_dict(),
             "",
             "me",
             idempotency_key=None,
@@ -114,9 +114,9 @@ class Pipeline:
         )
         return opened.run.run
 
-    def put(self, run: str, chunk: Chunk, rows_told: int | None = None) -> Key:
+    def put(self, run: str, chunk: Chunk, registered_rows: int | None = None) -> Key:
         return self.put_table(
-            run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), rows_told
+            run, chunk.table, chunk.number, in_normal_form(chunk.table, chunk.rows), registered_rows
         )
 
     def form(self, run: str, table: str) -> Table:
@@ -128,7 +128,7 @@ class Pipeline:
         table: str,
         number: int,
         rows: pa.Table,
-        rows_told: int | None = None,
+        registered_rows: int | None = None,
         *,
         encode: Callable[[Table, pa.Table], bytes] = encode,
     ) -> Key:
@@ -141,7 +141,7 @@ class Pipeline:
             table,
             number,
             digest=digest,
-            rows=rows.num_rows if rows_told is None else rows_told,
+            rows=rows.num_rows if registered_rows is None else registered_rows,
             bytes=len(content),
             rejected=0,
             landed=hashlib.sha256(content).hexdigest(),
@@ -153,9 +153,9 @@ class Pipeline:
         for table, state in self.registry.table_states(run).items():
             assert self.registry.end_table(run, table, state.chunks, state.rows).sealed
 
-    def upload(self, chunks: Iterable[Chunk], asked: Parameters | QuestionSet | None = None) -> str:
+    def upload(self, chunks: Iterable[Chunk], questions: Parameters | QuestionSet | None = None) -> str:
         """Uploads a run, from its first chunk to its last END."""
-        run = self.open(asked)
+        run = self.open(questions)
         for chunk in chunks:
             self.put(run, chunk)
         self.seal(run)
@@ -190,10 +190,10 @@ class Pipeline:
         reader = ChunkLogReader(lambda: self.registry, self.stream.bounds)
         start = reader.initialOffset()
         rows, end = reader.read(start)
-        found = Descriptors.of_rows([LOG_ROW(*row) for row in rows])
+        descriptors = Descriptors.of_rows([LOG_ROW(*row) for row in rows])
         if start != end:
             watch = Stopwatch()
-            self.stream._commit(self.work.process("by hand", next(self._numbers), found, watch), watch)
+            self.stream._commit(self.work.process("by hand", next(self._numbers), descriptors, watch), watch)
         return start != end
 
     def process(self) -> None:
@@ -216,27 +216,27 @@ class Pipeline:
         return self.registry.get_run(run).error or ""
 
     def published(self, run: str) -> Path:
-        found = self.registry.results(run)
-        assert found is not None, self.registry.get_run(run)
-        return self.home.attempt(run, found.attempt)
+        results = self.registry.results(run)
+        assert results is not None, self.registry.get_run(run)
+        return self.home.attempt(run, results.attempt)
 
     def answers(self, run: str) -> Answers:
-        asked = QuestionSet.from_dict(self.registry.get_run(run).questions)
-        return answers_in(self.published(run), asked)
+        questions = QuestionSet.from_dict(self.registry.get_run(run).questions)
+        return answers_in(self.published(run), questions)
 
     def files(self) -> set[str]:
         """Everything below the home that belongs to runs, by path."""
         places = ("landing", "partials", "rejected", "results")
-        found = (file for place in places for file in (self.home.path / place).rglob("*"))
-        return {str(file.relative_to(self.home.path)) for file in found if file.is_file()}
+        files = (file for place in places for file in (self.home.path / place).rglob("*"))
+        return {str(file.relative_to(self.home.path)) for file in files if file.is_file()}
 
 
-def answers_in(folder: Path, asked: QuestionSet | None = None) -> Answers:
+def answers_in(folder: Path, questions: QuestionSet | None = None) -> Answers:
     """The rows of each answer file, without their header."""
-    found = {}
-    for name, question in (asked.by_name if asked else builtin()).items():
+    answers = {}
+    for name, question in (questions.by_name if questions else builtin()).items():
         with (folder / question.file_name("csv")).open(encoding="utf-8", newline="") as lines:
             header, *rows = (tuple(row) for row in csv.reader(lines))
         assert header == question.shown
-        found[name] = rows
-    return found
+        answers[name] = rows
+    return answers

@@ -15,12 +15,16 @@ CATALOG = QuestionSet.of_catalog()
 KINDS = tuple(plan.name for plan in CATALOG.partials)
 
 
-def partial_plan(name: str, asked: QuestionSet = CATALOG) -> PartialPlan:
-    return next(plan for plan in asked.partials if name in plan.questions)
+def partial_plan(name: str, questions: QuestionSet = CATALOG) -> PartialPlan:
+    return next(plan for plan in questions.partials if name in plan.questions)
 
 
-def answer_plan(name: str, parameters: Parameters | None = None, asked: QuestionSet = CATALOG) -> AnswerPlan:
-    return AnswerPlan(asked.by_name[name], partial_plan(name, asked), parameters or asked.parameters)
+def answer_plan(
+    name: str, parameters: Parameters | None = None, questions: QuestionSet = CATALOG
+) -> AnswerPlan:
+    return AnswerPlan(
+        questions.by_name[name], partial_plan(name, questions), parameters or questions.parameters
+    )
 
 
 def partials_of(spark: SparkSession, plan: PartialPlan, rows: Sequence[tuple[Any, ...]]) -> DataFrame:

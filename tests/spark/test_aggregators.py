@@ -124,8 +124,8 @@ def test_rows_are_counted_by_the_conditions_that_they_meet(table, collected):
 
 def test_a_chunk_without_rows_has_empty_partials(table, collected):
     empty = {"transactions": table("transactions", []), "transaction_items": table("transaction_items", [])}
-    made = {
+    partials = {
         name: empty[partial_plan(name).fact].transform(partial_of(partial_plan(name), Parameters()))
         for name in KINDS
     }
-    assert not any(collected(made).values())
+    assert not any(collected(partials).values())

@@ -78,16 +78,16 @@ def test_a_final_step_that_always_crashes_fails_its_run_after_three_attempts(rea
 
 def test_an_attempt_whose_process_was_killed_counts_without_a_reason(ready):
     pipeline, run = ready
-    for life in range(3):  # each begins and never ends
-        pipeline.registry.begin_attempt(f"life {life}", "final", [run], pipeline.fence)
+    for number in range(3):  # each attempt begins and never ends
+        pipeline.registry.begin_attempt(f"attempt {number}", "final", [run], pipeline.fence)
     assert pipeline.finalizer.finish(run) is None
     assert pipeline.reason(run).endswith("the last time the pipeline's process died without an error")
 
 
 def test_two_failed_attempts_are_forgotten_when_the_third_succeeds(ready):
     pipeline, run = ready
-    for life in range(2):
-        pipeline.registry.begin_attempt(f"life {life}", "final", [run], pipeline.fence)
+    for number in range(2):
+        pipeline.registry.begin_attempt(f"attempt {number}", "final", [run], pipeline.fence)
     pipeline.finalizer.finish(run)
     assert pipeline.answers(run) == plain(CHUNKS)
     assert pipeline.registry.attempts([run], "final") == {}
@@ -117,19 +117,19 @@ def test_an_attempt_that_ends_without_fault_of_its_run_is_withdrawn(ready, monke
 
 def test_a_stop_withdraws_all_running_attempts(ready, monkeypatch):
     pipeline, run = ready
-    seen = []
+    attempts_seen = []
 
     def stop(*_):
-        seen.append(pipeline.registry.attempts([run], "final"))
+        attempts_seen.append(pipeline.registry.attempts([run], "final"))
         pipeline.work.attempts.withdraw_all()
-        seen.append(pipeline.registry.attempts([run], "final"))
+        attempts_seen.append(pipeline.registry.attempts([run], "final"))
         raise Killed("the process ends here")
 
     monkeypatch.setattr(finalize, "answer", stop)
     with pytest.raises(Killed):
         pipeline.finalizer.finish(run)
-    begun, given_back = seen
-    assert (len(begun[run]), given_back) == (1, {})
+    begun, withdrawn = attempts_seen
+    assert (len(begun[run]), withdrawn) == (1, {})
     assert pipeline.registry.attempts([run], "final") == {}
 
 

@@ -74,7 +74,7 @@ def poisoned(make_pipeline) -> tuple[Pipeline, dict[str, str]]:
     with contextlib.closing(sqlite3.connect(pipeline.home.path / "registry.sqlite")) as registry, registry:
         registry.execute("UPDATE chunks SET landed = NULL WHERE run = ?", (run,))
     runs["miscounted"] = run = pipeline.open()
-    pipeline.put(run, Chunk("stores", 0, [(1, "North")]), rows_told=2)
+    pipeline.put(run, Chunk("stores", 0, [(1, "North")]), registered_rows=2)
     return pipeline, runs
 
 

@@ -92,7 +92,7 @@ def written(rows: pa.Table, **options: Any) -> bytes:
 
 
 def nullable(rows: pa.Table) -> pa.Table:
-    schema = pa.schema([pa.field(each.name, each.type) for each in rows.schema])
+    schema = pa.schema([pa.field(field.name, field.type) for field in rows.schema])
     return pa.Table.from_arrays(rows.columns, schema=schema)
 
 
@@ -156,10 +156,12 @@ def test_spark_reads_what_the_gateway_accepts(make_pipeline, spark, tmp_path):
         frame = read_table(spark, landing, TABLES[table], keys[table])
         frame = frame if filtered is None else frame.where(filtered)
         columns = [column.name for column in TABLES[table].columns]
-        found = Counter(map(tuple, frame.select("run", *columns).collect()))
+        rows_read = Counter(map(tuple, frame.select("run", *columns).collect()))
         rows = in_normal_form(table, NAMES[table]).to_pylist()
-        wanted = [row for row in rows if filtered is None or row["user_id"] in (1, 3)]
-        assert found == Counter((run, *row.values()) for run in runs.values() for row in wanted), table
+        expected_rows = [row for row in rows if filtered is None or row["user_id"] in (1, 3)]
+        assert rows_read == Counter((run, *row.values()) for run in runs.values() for row in expected_rows), (
+            table
+        )
     pipeline.finish(runs["as the client writes it"])
     assert pipeline.answers(runs["as the client writes it"]) == plain(chunks)
 
@@ -258,13 +260,17 @@ def test_all_columns_are_read_and_filtered_however_they_are_written(spark, tmp_p
     frame = read_table(spark, str(tmp_path), table, files).select("run", *rows.column_names)
 
     read = counted_by_run(frame)
-    wanted = Counter(tuple(row.values()) for row in rows.to_pylist())
-    assert [way for way, run in runs.items() if read[run] != wanted] == []
+    expected = Counter(tuple(row.values()) for row in rows.to_pylist())
+    assert [way for way, run in runs.items() if read[run] != expected] == []
     conditions = CONDITIONS[name]
     at_rest = spark.createDataFrame(rows, frame.drop("run").schema)
     [matching] = at_rest.select(*(f.count_if(f.expr(condition)) for condition in conditions)).collect()
-    assert [each for each, count in zip(conditions, matching, strict=True) if count in (0, FEW)] == []
-    filtered = (frame.where(each).select("run", f.lit(each).alias("condition")) for each in conditions)
+    assert [
+        condition for condition, count in zip(conditions, matching, strict=True) if count in (0, FEW)
+    ] == []
+    filtered = (
+        frame.where(condition).select("run", f.lit(condition).alias("condition")) for condition in conditions
+    )
     counts = reduce(DataFrame.union, filtered).groupBy("condition", "run").count().collect()
     assert {(condition, run): count for condition, run, count in counts} == {
         (condition, run): count
@@ -297,10 +303,10 @@ def landed(landing: Path, table: str, run: str, body: bytes) -> Path:
 
 
 def counted_by_run(frame: DataFrame) -> dict[str, Counter[tuple[Any, ...]]]:
-    found: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
+    counts: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
     for run, *cells in map(dict.values, frame.toArrow().to_pylist()):
-        found[run][tuple(cells)] += 1
-    return found
+        counts[run][tuple(cells)] += 1
+    return counts
 
 
 def test_the_session_does_not_filter_by_page_indexes_and_bloom_filters(spark, tmp_path):
@@ -321,34 +327,37 @@ def test_the_session_does_not_filter_by_page_indexes_and_bloom_filters(spark, tm
 
 def span(body: bytes, part: Callable[[Struct], Struct], offset: int, length: int) -> tuple[int, int]:
     """The beginning and the end of a part of the file to which the struct of `item_name` refers."""
-    found: list[int] = []
+    offsets: list[int] = []
 
     def look(footer: Struct) -> None:
         [group] = row_groups(footer)
         fields = part(group[1].value[1][1])
-        found.extend([fields[offset].value, fields[offset].value + fields[length].value])
+        offsets.extend([fields[offset].value, fields[offset].value + fields[length].value])
 
     forged(body, look)
-    start, end = found
+    start, end = offsets
     return start, end
 
 
 def partials_of(pipeline, run):
     """Rows by kind; each table of a run is one chunk here, so that no row is split between tasks."""
-    found = {}
+    rows_by_kind = {}
     for partial in pipeline.registry.partials(run):
         kind = kind_of(partial.path)
         layout = PartialLayout(partial_plan(kind))
         rows = pq.read_table(pipeline.home.path / KEYS.partials / partial.path, partitioning=None).to_pylist()
         kept = [*layout.kept.values()]
-        found[kind] = Counter(
-            (*(row[name] for name in kept), *(summed(row, layout, each) for each in layout.aggregates))
+        rows_by_kind[kind] = Counter(
+            (
+                *(row[name] for name in kept),
+                *(summed(row, layout, aggregate) for aggregate in layout.aggregates),
+            )
             for row in rows
         )
-    return found
+    return rows_by_kind
 
 
 def summed(row, layout, aggregate):
-    """A sum stands in one of two columns: files without statistics do not tell that 64 bits are enough."""
+    """A sum is in one of two columns: without statistics it is unknown whether 64 bits are enough."""
     wide = row.get(layout.wide.get(aggregate))
     return row[layout.aggregates[aggregate]] if wide is None else int(wide)

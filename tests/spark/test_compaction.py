@@ -26,15 +26,17 @@ def in_twos(monkeypatch):
 
 
 def levels(pipeline: Pipeline, run: str) -> Counter[tuple[str, int]]:
-    return Counter((kind_of(each.path), each.level) for each in pipeline.registry.partials(run))
+    return Counter((kind_of(partial.path), partial.level) for partial in pipeline.registry.partials(run))
 
 
 def on_disk(pipeline: Pipeline) -> set[str]:
-    return {str(each.relative_to(pipeline.home.partials)) for each in pipeline.home.partials.glob("*/*/*/*")}
+    return {
+        str(folder.relative_to(pipeline.home.partials)) for folder in pipeline.home.partials.glob("*/*/*/*")
+    }
 
 
 def known(pipeline: Pipeline, run: str) -> set[str]:
-    return {each.path for each in pipeline.registry.partials(run)}
+    return {partial.path for partial in pipeline.registry.partials(run)}
 
 
 def test_partials_of_many_batches_stay_few_and_keep_their_sums(make_pipeline):

@@ -49,10 +49,10 @@ def processed(make_pipeline) -> tuple[Pipeline, str]:
 
 def test_each_partial_is_committed_with_its_rows(processed):
     pipeline, run = processed
-    found = {kind_of(each.path): each for each in pipeline.registry.partials(run)}
-    assert found.keys() == set(KINDS)
-    for each in found.values():
-        assert each.rows == rows_in(pipeline.home.partials / each.path) > 0
+    partials = {kind_of(partial.path): partial for partial in pipeline.registry.partials(run)}
+    assert partials.keys() == set(KINDS)
+    for partial in partials.values():
+        assert partial.rows == rows_in(pipeline.home.partials / partial.path) > 0
 
 
 @pytest.mark.parametrize("harm", [vanish, truncate, duplicate])

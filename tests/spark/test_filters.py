@@ -1,4 +1,4 @@
-"""Which rows the filters let through, to the second and to the ten-thousandth of a ringgit."""
+"""Which rows pass the filters, to the second and to the ten-thousandth of a ringgit."""
 
 from collections import Counter
 
@@ -41,14 +41,19 @@ def test_years_begin_and_end_at_midnight_both_inclusive(table, collected):
         "2025-12-31 23:59:59",
         "2026-01-01 00:00:00",
     )
-    asked = {
+    parameters_by_name = {
         "both": Parameters(),
         "first": Parameters(last_year=2024),
         "second": Parameters(first_year=2025),
         "none": Parameters(first_year=1999, last_year=2001),
         "long ago": Parameters(first_year=1, last_year=1),
     }
-    kept = collected({name: ids(sales.transform(filter_by("@year", each))) for name, each in asked.items()})
+    kept = collected(
+        {
+            name: ids(sales.transform(filter_by("@year", parameters)))
+            for name, parameters in parameters_by_name.items()
+        }
+    )
     in_2024 = rows("2024-01-01 00:00:00", "2024-02-29 12:00:00", "2024-12-31 23:59:59")
     in_2025 = rows("2025-01-01 00:00:00", "2025-12-31 23:59:59")
     assert kept == {
@@ -73,12 +78,17 @@ def test_opening_and_closing_second_are_both_inclusive(table, collected):
     days = ("2024-01-01", "2024-02-29", "2025-07-01", "1969-12-31")
     clocks = ("00:00:00", "05:59:59", "06:00:00", "12:30:00", "22:59:59", "23:00:00", "23:00:01", "23:59:59")
     sales = sales_at(table, *(f"{day} {clock}" for day in days for clock in clocks))
-    asked = {
+    parameters_by_name = {
         "default": Parameters(),
         "one second": Parameters(opening="23:00:01", closing="23:00:01"),
         "all day": Parameters(opening="00:00:00", closing="23:59:59"),
     }
-    kept = collected({name: ids(sales.transform(filter_by("@hour", each))) for name, each in asked.items()})
+    kept = collected(
+        {
+            name: ids(sales.transform(filter_by("@hour", parameters)))
+            for name, parameters in parameters_by_name.items()
+        }
+    )
     open_at = ("06:00:00", "12:30:00", "22:59:59", "23:00:00")
     assert kept["default"] == rows(*(f"{day} {clock}" for day in days for clock in open_at))
     assert kept["one second"] == rows(*(f"{day} 23:00:01" for day in days))
@@ -91,7 +101,10 @@ def test_the_minimum_amount_is_inclusive(table, collected):
     )
     least = ("75", "60.5", "-75.0001")
     kept = collected(
-        {each: ids(sales.transform(filter_by("@amount", Parameters(min_amount=each)))) for each in least}
+        {
+            amount: ids(sales.transform(filter_by("@amount", Parameters(min_amount=amount))))
+            for amount in least
+        }
     )
     large = rows("75", "75.0001", "75.075", "99999999999999.9999")
     assert kept["75"] == large

@@ -42,8 +42,8 @@ def test_provisional_answers_cover_the_processed_chunks_until_the_final_answers(
     assert pipeline.state(run) is RunState.OPEN
     assert json.loads((folder / "summary.json").read_text())["coverage"] == covered
     for question in builtin().values():
-        told = json.loads((folder / question.file_name("csv")).with_suffix(".json").read_text())
-        assert (told["provisional"], told["coverage"]) == (True, covered)
+        content = json.loads((folder / question.file_name("csv")).with_suffix(".json").read_text())
+        assert (content["provisional"], content["coverage"]) == (True, covered)
 
     pipeline.seal(run)
     pipeline.process()
@@ -58,8 +58,8 @@ def test_provisional_answers_cover_the_processed_chunks_until_the_final_answers(
     pipeline.finalizer.provide(run)  # a late request
 
     assert pipeline.answers(run) == plain(ORDER)
-    told = json.loads((pipeline.published(run) / "results_query_1.json").read_text())
-    assert (told["provisional"], "coverage" in told) == (False, False)
+    content = json.loads((pipeline.published(run) / "results_query_1.json").read_text())
+    assert (content["provisional"], "coverage" in content) == (False, False)
     assert [each.name.split("=")[0] for each in pipeline.home.results(run).iterdir()] == ["attempt"]
 
 
@@ -136,14 +136,14 @@ def flip_a_bit(file):
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize(("harm", "told"), [(Path.unlink, "cannot be read"), (flip_a_bit, "is damaged")])
-def test_a_chunk_damaged_after_its_batch_fails_its_run(ready, harm, told):
+@pytest.mark.parametrize(("harm", "flaw"), [(Path.unlink, "cannot be read"), (flip_a_bit, "is damaged")])
+def test_a_chunk_damaged_after_its_batch_fails_its_run(ready, harm, flaw):
     pipeline, run = ready
     harm(pipeline.home.chunk(run, "users", 0, 0))
 
     assert pipeline.finalizer.finish(run) is None
 
-    assert pipeline.reason(run).startswith(f"users chunk 0 {told}: ")
+    assert pipeline.reason(run).startswith(f"users chunk 0 {flaw}: ")
     assert not any(f"run={run}" in file for file in pipeline.files() if not file.startswith("rejected/"))
 
 

@@ -74,10 +74,10 @@ def test_rows_are_looked_up_by_a_few_ids_or_by_thousands(spark, table, count):
     users = table("users", [(0, "1990-01-01"), (count - 1, None), (count, "1980-02-02"), (10**17 - 1, None)])
     ids = pa.array(range(count))
 
-    found = users.transform(rows_with(spark, "user_id", ids))
+    matching = users.transform(rows_with(spark, "user_id", ids))
 
-    assert sorted(row.user_id for row in found.collect()) == [0, count - 1]
-    plan = found._jdf.queryExecution().optimizedPlan().toString()
+    assert sorted(row.user_id for row in matching.collect()) == [0, count - 1]
+    plan = matching._jdf.queryExecution().optimizedPlan().toString()
     assert ("LeftSemi" in plan) is (count > 1_000)  # thousands of literals are not sent
 
 

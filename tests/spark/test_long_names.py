@@ -79,7 +79,10 @@ def test_many_stores_with_the_longest_names_are_answered(pipeline):
     assert pipeline.state(run) is RunState.DONE, pipeline.reason(run)
     folder = pipeline.published(run)
     with (folder / "results_query_3.csv").open("rb") as file:
-        assert all(line == wanted for line, wanted in zip(file, expected_lines(), strict=True))
-    found = pq.ParquetFile(folder / "results_query_3.parquet", read_dictionary=["store_name"])
-    assert found.metadata.num_rows == STORES + SOLD_LATER
-    assert max(found.metadata.row_group(n).num_rows for n in range(found.metadata.num_row_groups)) < 10_000
+        assert all(line == expected for line, expected in zip(file, expected_lines(), strict=True))
+    file_read = pq.ParquetFile(folder / "results_query_3.parquet", read_dictionary=["store_name"])
+    assert file_read.metadata.num_rows == STORES + SOLD_LATER
+    assert (
+        max(file_read.metadata.row_group(n).num_rows for n in range(file_read.metadata.num_row_groups))
+        < 10_000
+    )

@@ -109,9 +109,9 @@ def test_many_or_long_groups_are_not_ranked_in_memory(spark, collected):
     ):
         name, asked = each["name"], QuestionSet.select(Parameters(), read_json([each]))
         plan = answer_plan(name, Parameters(top=top), asked)
-        found = ranked(spark, plan, rows)
-        plans[name, top] = found._jdf.queryExecution().optimizedPlan().toString()
-        first = collected({"first": found.select("k0", "rank", "k1", "m0")})["first"]
+        groups = ranked(spark, plan, rows)
+        plans[name, top] = groups._jdf.queryExecution().optimizedPlan().toString()
+        first = collected({"first": groups.select("k0", "rank", "k1", "m0")})["first"]
         assert first >= Counter([(1, 1, 9, 4), (1, 2, 3, 3), (1, 3, 20, 3), (1, 5, 5, 1), (2, 1, 9, 1)])
     assert {each: "Window" in plan for each, plan in plans.items()} == {
         ("short", 1_000): False,
@@ -134,7 +134,7 @@ def test_ties_go_to_empty_keys_first_in_every_slice(spark, collected):
             }
         ]
     )
-    plan = answer_plan("buyers", asked=QuestionSet.select(Parameters(), [question]))
+    plan = answer_plan("buyers", questions=QuestionSet.select(Parameters(), [question]))
     rows = [(None, 1), (None, 1), (7, 2), (3, 2), (1, 9)]
     for slices in (1, 3):
         first = ranked(spark, plan, rows, slices).select("rank", "k0", "m0")

@@ -36,7 +36,7 @@ class Log:
         self.registry = open_registry("sqlite", path)
 
     def add(self, count: int, shards: int = 1) -> str:
-        """A run with so many chunks of transactions."""
+        """A run with this many chunks of transactions."""
         run = self.registry.open_run(
             Parameters().to_dict(), "", "me", idempotency_key=None, lease_seconds=60, shards=shards
         ).run.run
@@ -60,23 +60,23 @@ class Log:
 
 @pytest.fixture
 def log(tmp_path):
-    made = Log(tmp_path)
-    yield made
-    made.registry.close()
+    chunk_log = Log(tmp_path)
+    yield chunk_log
+    chunk_log.registry.close()
 
 
 def batches(log: Log, reader: ChunkLogReader) -> list[Descriptors]:
     """All batches up to the end of the log, each committed; each is read twice with the same result."""
-    found, start = [], reader.initialOffset()
+    committed, start = [], reader.initialOffset()
     while True:
         rows, end = reader.read(start)
         rows = list(rows)
         assert list(reader.readBetweenOffsets(start, end)) == rows
         if json.dumps(start) == json.dumps(end):
             assert rows == []
-            return found
-        found.append(Descriptors.of_rows([LOG_ROW(*row) for row in rows]))
-        log.registry.commit_batch(Batch("query", sum(end.values()), found[-1].spans))
+            return committed
+        committed.append(Descriptors.of_rows([LOG_ROW(*row) for row in rows]))
+        log.registry.commit_batch(Batch("query", sum(end.values()), committed[-1].spans))
         start = end
 
 
@@ -97,19 +97,24 @@ def numbers(batch: Descriptors) -> list[int]:
 )
 def test_a_batch_takes_as_many_chunks_and_bytes_as_allowed_in_their_order(log, bounds, sizes):
     log.add(10)
-    found = batches(log, log.reader(**bounds))
-    assert [len(batch.chunks) for batch in found] == sizes
-    assert [number for batch in found for number in numbers(batch)] == list(range(10))
+    batches_read = batches(log, log.reader(**bounds))
+    assert [len(batch.chunks) for batch in batches_read] == sizes
+    assert [number for batch in batches_read for number in numbers(batch)] == list(range(10))
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
-    assert [batch.spans for batch in found] == [{0: span} for span in zip([0, *ends], ends, strict=False)]
+    assert [batch.spans for batch in batches_read] == [
+        {0: span} for span in zip([0, *ends], ends, strict=False)
+    ]
 
 
 def test_shards_share_a_batch_and_empty_ones_have_no_span(log):
     log.add(7, shards=2)  # four in shard 0, three in shard 1, none in shard 2
-    found = batches(log, log.reader(shards=3, max_chunks=6))
-    assert [batch.spans for batch in found] == [{0: (0, 2), 1: (0, 2)}, {0: (2, 4), 1: (2, 3)}]
-    assert [numbers(batch) for batch in found] == [[0, 2, 1, 3], [4, 6, 5]]
-    assert {(chunk.shard, chunk.number % 2) for batch in found for chunk in batch.chunks} == {(0, 0), (1, 1)}
+    batches_read = batches(log, log.reader(shards=3, max_chunks=6))
+    assert [batch.spans for batch in batches_read] == [{0: (0, 2), 1: (0, 2)}, {0: (2, 4), 1: (2, 3)}]
+    assert [numbers(batch) for batch in batches_read] == [[0, 2, 1, 3], [4, 6, 5]]
+    assert {(chunk.shard, chunk.number % 2) for batch in batches_read for chunk in batch.chunks} == {
+        (0, 0),
+        (1, 1),
+    }
 
 
 def test_available_now_leaves_chunks_that_arrive_after_the_start(log):
@@ -154,11 +159,11 @@ def test_a_small_run_overtakes_a_large_one_which_continues(log):
     large = log.add(EXPRESS_CHUNKS + 40)
     log.registry.commit_batch(Batch("query", 0, {0: (0, EXPRESS_CHUNKS)}))
     small = log.add(6)
-    found = batches(log, log.reader(max_chunks=8))
-    runs = [[chunk.run for chunk in batch.chunks] for batch in found]
+    batches_read = batches(log, log.reader(max_chunks=8))
+    runs = [[chunk.run for chunk in batch.chunks] for batch in batches_read]
     assert runs[:2] == [[small] * 4 + [large] * 4, [small] * 2 + [large] * 6]
-    assert [len(batch.chunks) for batch in found] == [8] * 5 + [6]
-    assert sorted(number for batch in found[2:] for number in numbers(batch)) == list(range(42, 72))
+    assert [len(batch.chunks) for batch in batches_read] == [8] * 5 + [6]
+    assert sorted(number for batch in batches_read[2:] for number in numbers(batch)) == list(range(42, 72))
 
 
 def test_batches_are_small_beside_a_small_run_and_full_for_a_large_run_alone(log):
@@ -176,9 +181,9 @@ def test_batches_are_small_beside_a_small_run_and_full_for_a_large_run_alone(log
 def test_a_batch_with_room_for_one_takes_from_both_lanes_in_turn(log, bounds):
     log.add(EXPRESS_CHUNKS + 3)
     log.registry.commit_batch(Batch("query", 0, {0: (0, EXPRESS_CHUNKS - 3)}))
-    found = batches(log, log.reader(**bounds))
-    assert sorted(next(iter(batch.spans)) for batch in found) == [0, 0, 0, *[slow_lane(0)] * 3]
-    assert [next(iter(batch.spans)) for batch in found[:4]] in (
+    batches_read = batches(log, log.reader(**bounds))
+    assert sorted(next(iter(batch.spans)) for batch in batches_read) == [0, 0, 0, *[slow_lane(0)] * 3]
+    assert [next(iter(batch.spans)) for batch in batches_read[:4]] in (
         [0, slow_lane(0)] * 2,
         [slow_lane(0), 0] * 2,
     )
@@ -208,15 +213,15 @@ def test_spark_never_sees_the_password_of_the_registry(spark, make_pipeline, cap
     loaded = spark.readStream.format(NAME).load()
     loaded.explain(extended=True)
     progress = pipeline.stream._query.lastProgress
-    told = [
+    texts = [
         capfd.readouterr().out,
         str(loaded._jdf.queryExecution()),
         str(progress),
         str(spark.sparkContext.getConf().getAll()),
     ]
     pipeline.stream._query.explain(extended=True)
-    told.append(capfd.readouterr().out)
-    assert all(NAME in text for text in told[:2])
-    told += [file.read_text(errors="replace") for file in pipeline.checkpoint.rglob("*") if file.is_file()]
-    told.append(Path(spark.conf.get("spark.local.dir"), "spark.log").read_text(errors="replace"))
-    assert not any(password in text for text in told)
+    texts.append(capfd.readouterr().out)
+    assert all(NAME in text for text in texts[:2])
+    texts += [file.read_text(errors="replace") for file in pipeline.checkpoint.rglob("*") if file.is_file()]
+    texts.append(Path(spark.conf.get("spark.local.dir"), "spark.log").read_text(errors="replace"))
+    assert not any(password in text for text in texts)

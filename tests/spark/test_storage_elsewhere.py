@@ -57,9 +57,9 @@ def test_a_run_is_answered_exactly_and_leaves_only_its_answers(pipeline, storage
 
 
 def published(pipeline: Pipeline, run: str) -> str:
-    found = pipeline.registry.results(run)
-    assert found is not None, pipeline.registry.get_run(run)
-    return found.attempt
+    results = pipeline.registry.results(run)
+    assert results is not None, pipeline.registry.get_run(run)
+    return results.attempt
 
 
 def test_orphaned_partials_are_removed_but_not_those_of_other_registries(
@@ -110,8 +110,8 @@ def test_no_run_fails_while_the_storage_is_unavailable(pipeline, storage, monkey
 
 def test_a_missing_hadoop_file_system_is_reported_with_the_package_to_add(spark) -> None:
     elsewhere = ArrowStorage(fs.LocalFileSystem(), "bucket/x", "s3a://bucket/x")
-    told = r"^storage\.url: Spark cannot use s3a://bucket/x: .*; hadoop-aws is missing"
-    with pytest.raises(ConfigError, match=told):
+    message = r"^storage\.url: Spark cannot use s3a://bucket/x: .*; hadoop-aws is missing"
+    with pytest.raises(ConfigError, match=message):
         connect_storage(spark, elsewhere, {"fs.s3a.endpoint.region": "eu-1"})
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     assert hadoop.get("fs.s3a.endpoint.region") == "eu-1"

@@ -40,7 +40,7 @@ def test_crashes_at_every_point_of_a_batch_lose_and_repeat_no_chunk(make_pipelin
     bounds = {"shards": 2, "max_chunks": 4}  # four batches
     pipeline = make_pipeline(**bounds)
     run = pipeline.upload(CHUNKS)
-    told = []
+    batches = []
     for point, nth in (
         ("batch.begun", 1),
         ("batch.read", 1),
@@ -50,16 +50,16 @@ def test_crashes_at_every_point_of_a_batch_lose_and_repeat_no_chunk(make_pipelin
     ):
         with dying_at(point, nth):
             pipeline.stream_all()
-        told += pipeline.committed
+        batches += pipeline.committed
         pipeline = make_pipeline(**bounds)  # the next process
         orphans = partial_folders(pipeline) - pipeline.registry.partial_paths("")
         assert bool(orphans) is (point == "batch.written")
         pipeline.stream.sweep()
         assert partial_folders(pipeline) == pipeline.registry.partial_paths("")
     pipeline.stream_all()
-    told += pipeline.committed
-    assert [batch.batch for batch in told] == [0, 1, 2, 3]
-    assert len({batch.query for batch in told}) == 1  # always from the same checkpoint
+    batches += pipeline.committed
+    assert [batch.batch for batch in batches] == [0, 1, 2, 3]
+    assert len({batch.query for batch in batches}) == 1  # always from the same checkpoint
     assert_exact(pipeline, run)
 
 

@@ -64,21 +64,26 @@ def as_in_the_files(rows, question):
 )
 def test_merged_partials_of_any_chunks_are_the_answers_of_one_pass(table, collected, cut, order, parameters):
     rows = NAMES | {name: [row for _, row in placed_rows] for name, placed_rows in cut.items()}
-    tables = {name: table(name, those).drop("table", "run", "shard") for name, those in rows.items()}
+    tables = {
+        name: table(name, table_rows).drop("table", "run", "shard") for name, table_rows in rows.items()
+    }
 
     def chunk(name, number):  # a chunk is one file, so one partition
         frame = table(name, [row for place, row in cut[name] if place == number])
         return frame.drop("table", "run", "shard").coalesce(1)
 
-    def partials(of):
+    def partials(frame_of):
         return {
-            plan.name: of(plan.fact).transform(partial_of(plan, parameters)).transform(complete(plan))
+            plan.name: frame_of(plan.fact).transform(partial_of(plan, parameters)).transform(complete(plan))
             for plan in CATALOG.partials
         }
 
     of_chunks = [partials(lambda name, number=number: chunk(name, number)) for number in order]
     of_all = partials(tables.get)
-    unions = {kind: reduce(DataFrame.unionByName, [each[kind] for each in of_chunks]) for kind in of_all}
+    unions = {
+        kind: reduce(DataFrame.unionByName, [partials_of_chunk[kind] for partials_of_chunk in of_chunks])
+        for kind in of_all
+    }
     merged_once = {plan.name: unions[plan.name].transform(merged(plan)) for plan in CATALOG.partials}
     frames = {
         f"{name} {how}": frame
@@ -86,12 +91,12 @@ def test_merged_partials_of_any_chunks_are_the_answers_of_one_pass(table, collec
         for name, frame in answers_of(which, tables, parameters).items()
     }
 
-    found = collected(frames)
+    answers = collected(frames)
 
-    expected = plain([Chunk(name, 0, those) for name, those in rows.items()], parameters)
-    for how, of_question in ((key, key.partition(" ")[0]) for key in found):
+    expected = plain([Chunk(name, 0, table_rows) for name, table_rows in rows.items()], parameters)
+    for how, of_question in ((key, key.partition(" ")[0]) for key in answers):
         question = CATALOG.by_name[of_question]
-        assert as_in_the_files(found[how], question) == Counter(expected[of_question]), how
+        assert as_in_the_files(answers[how], question) == Counter(expected[of_question]), how
 
 
 def complete(plan):

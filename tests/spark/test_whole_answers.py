@@ -62,7 +62,7 @@ def files_of(pipeline, run):
 def test_shards_batches_chunks_and_order_do_not_change_the_answers(
     make_pipeline, shuffle_partitions, tmp_path
 ):
-    made = []
+    files_by_case = []
     for name, shards, max_chunks, rows_a_chunk, partitions in (
         ("all at once", 1, 100, 10, 2),
         ("one by one", 1, 1, 20, 2),
@@ -77,19 +77,23 @@ def test_shards_batches_chunks_and_order_do_not_change_the_answers(
         pipeline.process()
         pipeline.finish(run)
         assert pipeline.answers(run) == plain(chunks)
-        made.append(files_of(pipeline, run))
-    assert len(made[0]) == 3 * len(builtin()) + 1
-    assert all(made[0][question.file_name("csv")].count(b"\n") > 1 for question in builtin().values())
-    assert [files == made[0] for files in made] == [True] * 4
+        files_by_case.append(files_of(pipeline, run))
+    assert len(files_by_case[0]) == 3 * len(builtin()) + 1
+    assert all(
+        files_by_case[0][question.file_name("csv")].count(b"\n") > 1 for question in builtin().values()
+    )
+    assert [files == files_by_case[0] for files in files_by_case] == [True] * 4
 
 
 @pytest.mark.parametrize("bound", ["nothing is broadcast", "nothing is collected", "some is collected"])
 def test_memory_limits_do_not_change_the_answers(make_pipeline, monkeypatch, tmp_path, bound):
-    asked = QuestionSet.select(Parameters(), read_json(OWN), [*builtin(), *(each["name"] for each in OWN)])
+    questions = QuestionSet.select(
+        Parameters(), read_json(OWN), [*builtin(), *(definition["name"] for definition in OWN)]
+    )
 
     def answered(name):
         pipeline = make_pipeline(tmp_path / name, max_chunks=3)
-        run = pipeline.upload(cut(SALES, 10), asked)
+        run = pipeline.upload(cut(SALES, 10), questions)
         pipeline.process()
         pipeline.finish(run)
         return files_of(pipeline, run)
@@ -151,15 +155,15 @@ def test_sums_that_fit_have_the_usual_types(make_pipeline):
 
 def test_runs_and_tables_without_rows_have_answers_too(make_pipeline):
     pipeline = make_pipeline()
-    given = {
+    chunks_by_name = {
         "nothing": [],
         "no rows": [Chunk(table, 0, []) for table in SALES],
         "no names": [chunk for chunk in cut(SALES, 20) if chunk.table not in NAMES],
         "no sales": cut(NAMES, 20),
     }
-    runs = {name: pipeline.upload(chunks) for name, chunks in given.items()}
+    runs = {name: pipeline.upload(chunks) for name, chunks in chunks_by_name.items()}
     pipeline.process()
     pipeline.finish(*runs.values())
     for name, run in runs.items():
-        assert pipeline.answers(run) == plain(given[name])
+        assert pipeline.answers(run) == plain(chunks_by_name[name])
         assert any(pipeline.answers(run).values()) is (name == "no names")

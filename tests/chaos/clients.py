@@ -1,4 +1,4 @@
-"""Clients that are at it while a fleet is hurt, and want exact answers in the end."""
+"""Clients that upload runs while nodes of a fleet fail, and check that the answers are exact."""
 
 import contextlib
 import random
@@ -36,8 +36,7 @@ class Piece:
 
 
 class Trickle:
-    """A run that is sent in small chunks, one at a time and in no order; the last one is held back until
-    the client may finish."""
+    """A run uploaded slowly in small chunks in random order; the last chunk waits for `may_finish`."""
 
     def __init__(
         self, fleet: Fleet, data: Path, url: str | None = None, chunk_rows: int = _CHUNK_ROWS
@@ -55,7 +54,7 @@ class Trickle:
             self._put(piece)
             self.may_finish.wait(_PAUSE_SECONDS)
         while not self.may_finish.wait(1):
-            self._calls.status(self.run)  # still there
+            self._calls.status(self.run)  # fails if the run is gone
         self._put(last)
         for table in TABLES:
             rows = [piece.rows for piece in self._pieces if piece.table == table]
@@ -67,7 +66,7 @@ class Trickle:
         handle.download(out)
 
     def close(self) -> None:
-        """Whoever waits for a gateway does so no more."""
+        """Stop the upload and its retries."""
         self.may_finish.set()
         self._transport.close()
 
@@ -78,12 +77,12 @@ class Trickle:
 
 @contextlib.contextmanager
 def trickling(fleet: Fleet, data: Path, out: Path, chunk_rows: int = _CHUNK_ROWS) -> Iterator[Trickle]:
-    """An upload that lasts as long as the block, some of it processed when the block begins; then its
-    answers are exact."""
+    """Upload a run while the block lasts, with some chunks processed when the block begins; then check its
+    answers."""
     client = Trickle(fleet, data, chunk_rows=chunk_rows)
     with ThreadPoolExecutor(1) as thread, contextlib.closing(client):
         sending = thread.submit(client.send)
-        fleet.wait(lambda: fleet.processed(client.run) or sending.done(), "processing what is sent")
+        fleet.wait(lambda: fleet.processed(client.run) or sending.done(), "processing the uploaded chunks")
         yield client
         client.may_finish.set()
         sending.result(PATIENCE_SECONDS)
@@ -93,7 +92,8 @@ def trickling(fleet: Fleet, data: Path, out: Path, chunk_rows: int = _CHUNK_ROWS
 
 @contextlib.contextmanager
 def submitting(fleet: Fleet, data: Path) -> Iterator[list[str]]:
-    """Small runs, one after the other while the block lasts, with exact answers each; their ids."""
+    """Submit small runs one after the other while the block lasts, and check their answers; yields their
+    ids."""
     runs: list[str] = []
     transport = Transport(fleet.url, patience_seconds=PATIENCE_SECONDS)
     folder = DataFolder(data, rows_of(data))
@@ -107,8 +107,8 @@ def submitting(fleet: Fleet, data: Path) -> Iterator[list[str]]:
         pool.finish(2 * PATIENCE_SECONDS)
     finally:
         pool.abort()
-    assert pool.ended == 1, fleet.story()
-    assert [outcome.complaint for outcome in pool.outcomes if not outcome.is_exact] == [], fleet.story()
+    assert pool.ended == 1, fleet.status_text()
+    assert [outcome.complaint for outcome in pool.outcomes if not outcome.is_exact] == [], fleet.status_text()
 
 
 def check_answers(data: Path, out: Path) -> None:
@@ -117,7 +117,7 @@ def check_answers(data: Path, out: Path) -> None:
 
 
 def rows_of(data: Path) -> dict[str, int]:
-    """By table, as a person would count them."""
+    """Rows by table, counted as lines of the CSV files."""
     return {
         folder.name: sum(len(file.read_text(encoding="utf-8").splitlines()) - 1 for file in folder.iterdir())
         for folder in data.iterdir()
@@ -125,16 +125,16 @@ def rows_of(data: Path) -> dict[str, int]:
 
 
 def _pieces(data: Path, chunk_rows: int) -> list[Piece]:
-    found = []
+    pieces = []
     with ThreadPoolExecutor(1) as parser:
         for table in TABLES:
             for chunk in read_chunks(
                 open_folder(data, TABLES), TABLES[table], parser, _refuse, chunk_rows=chunk_rows
             ):
                 content = encode(chunk.table, chunk.rows)
-                found.append(Piece(table, chunk.number, chunk.rows.num_rows, content))
-    random.Random(7).shuffle(found)
-    return found
+                pieces.append(Piece(table, chunk.number, chunk.rows.num_rows, content))
+    random.Random(7).shuffle(pieces)
+    return pieces
 
 
 def _refuse(rejected: Rejected) -> None:

@@ -1,4 +1,4 @@
-"""One fleet for all tests of this folder, whole again before each of them."""
+"""One fleet for all tests of this folder; before each test all its nodes are alive."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _SCALE = 0.0001  # 1,460 transactions
 
 
 @pytest.fixture(scope="package")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def shared_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     ensure_installed()
     with adopting():
         made = Fleet(tmp_path_factory.mktemp("fleet"), SERVICES)
@@ -27,20 +27,20 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def fleet(house: Fleet) -> Iterator[Fleet]:
-    """Whole; what a test tells begins with its own words."""
-    if not any(house.pids().values()):
-        house.up()
-    house.await_whole()
-    house.told.clear()
-    yield house
+def fleet(shared_fleet: Fleet) -> Iterator[Fleet]:
+    """The shared fleet with all nodes alive and an empty list of notes."""
+    if not any(shared_fleet.pids().values()):
+        shared_fleet.up()
+    shared_fleet.await_whole()
+    shared_fleet.notes.clear()
+    yield shared_fleet
     sys.stdout.write("\n")
 
 
 @pytest.fixture
-def witness(fleet: Fleet) -> Iterator[RegistryObserver]:
-    with RegistryObserver(fleet.settings) as watching:
-        yield watching
+def observer(fleet: Fleet) -> Iterator[RegistryObserver]:
+    with RegistryObserver(fleet.settings) as observer:
+        yield observer
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""A real fleet on a home and ports of its own: brought up and down by the commands of a person, hurt by
-signals, and watched through its registry.
+"""A real fleet with its own home and ports: started and stopped by `kopi` commands, struck by signals, and
+observed through its registry.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ _SHORT_LIVED_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # half the
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Whoever loses its parent becomes a child of this process, which then learns how it ends."""
+    """Make this process the parent of orphaned descendants, so that it gets their exit codes."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -65,7 +65,7 @@ def adopting() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Return:
+class Recovery:
     name: str
     pid: int
     detected_seconds: float
@@ -79,14 +79,14 @@ class Return:
 
 
 class Fleet:
-    """Its processes are children of whoever runs it within `adopting`."""
+    """Within `adopting`, its processes are children of the caller."""
 
     def __init__(self, folder: Path, services: Sequence[str]) -> None:
         self.home = folder / "home"
         self.config = folder / "fleet.toml"
         self.url = f"http://127.0.0.1:{free_port()}"
-        self.told: list[str] = []
-        self._met: set[int] = set()  # processes that stood for a node
+        self.notes: list[str] = []
+        self._met: set[int] = set()  # processes of nodes, past and present
         self._ended: dict[int, int] = {}  # with their exit codes
         self._places = FleetHome(self.home)
         callers = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
@@ -98,7 +98,7 @@ class Fleet:
             _CONFIG.format(home=self.home, port=port, services=json.dumps(services), **pace)
         )
 
-    # -- what a person does
+    # -- commands
 
     def up(self) -> None:
         self.do("cluster", "up")
@@ -108,7 +108,7 @@ class Fleet:
         return stopped
 
     def start(self, *names: str) -> None:
-        """All at once."""
+        """Start the nodes concurrently."""
         commands = [self.start_command("node", "start", name, "--config", str(self.config)) for name in names]
         for command in commands:
             _, words = command.communicate(timeout=_COMMAND_SECONDS)
@@ -118,14 +118,14 @@ class Fleet:
         return self.kopi(*words, "--config", str(self.config), "--json")
 
     def kopi(self, *words: str) -> Any:
-        """What a command of the kind that shows JSON says."""
+        """Run a command that prints JSON, and return it parsed."""
         command = self.start_command(*words)
         shown, complaint = command.communicate(timeout=_COMMAND_SECONDS)
         assert (command.returncode, complaint) == (0, ""), complaint
         return json.loads(shown)
 
     def submit(self, data: Path, out: Path) -> str:
-        """As `kopi submit`, until the answers are there; a gateway that is away is waited for."""
+        """Upload a run, wait for its answers and download them, with retries while the gateway is down."""
         with Client(self.url, patience_seconds=PATIENCE_SECONDS) as client:
             run = client.submit(data)
             run.wait(PATIENCE_SECONDS)
@@ -134,12 +134,12 @@ class Fleet:
 
     @contextlib.contextmanager
     def edited(self, *changes: tuple[str, str]) -> Iterator[None]:
-        """With this in the place of that in the settings file, as if by a person's editor."""
+        """Replace texts in the settings file while the block lasts."""
         before = self.config.read_text()
         after = before
-        for this, that in changes:
-            assert this in after
-            after = after.replace(this, that)
+        for old, new in changes:
+            assert old in after
+            after = after.replace(old, new)
         try:
             self._rewrite(after)
             yield
@@ -147,13 +147,13 @@ class Fleet:
             self._rewrite(before)
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> StruckNode:
-        """The node's own process only, not its children."""
-        assert self.pid_of(name) is not None, f"{name} does not run: {self.story()}"
-        loss = self.victims.aim(name, alone=True)
-        self.victims.send(loss, number)
-        return loss
+        """Send a signal to the node's own process only, not to its children."""
+        assert self.pid_of(name) is not None, f"{name} does not run: {self.status_text()}"
+        struck = self.victims.aim(name, alone=True)
+        self.victims.send(struck, number)
+        return struck
 
-    # -- how it is
+    # -- state
 
     @cached_property
     def kinds(self) -> dict[str, NodeKind]:
@@ -161,7 +161,7 @@ class Fleet:
 
     @cached_property
     def settings(self) -> Settings:
-        """With the addresses of the services, which were started before."""
+        """The settings with the addresses of the services, which must have been started."""
         return service_settings(load_settings(self.config))
 
     @cached_property
@@ -173,7 +173,7 @@ class Fleet:
         return connect_registry(self.settings.registry.url, self.home)
 
     def nodes(self) -> dict[str, NodeRecord]:
-        """As the registry knows them; none while it is away."""
+        """The node records of the registry; none while it is unavailable."""
         try:
             return {node.name: node for node in self.registry.nodes()}
         except Unavailable:
@@ -183,7 +183,7 @@ class Fleet:
         return [node.name for node in self.nodes().values() if node.leader]
 
     def pid_of(self, name: str) -> int | None:
-        """Of the process that stands for the node now, if it lives; a frozen one lives."""
+        """The pid of the node's current process if it runs, even if it is frozen."""
         pid = self.victims.pid_of(name)
         if pid is not None:
             self._met.add(pid)
@@ -193,7 +193,7 @@ class Fleet:
         return {name: self.pid_of(name) for name in self.kinds}
 
     def processed(self, run: str) -> int:
-        """Chunks, as far as the registry can be asked."""
+        """Processed chunks of the run; 0 while the registry is unavailable."""
         with contextlib.suppress(Unavailable):
             shards = self.registry.progress(run).values()
             return sum(volume.chunks for by_shard in shards for volume in by_shard.values())
@@ -206,79 +206,81 @@ class Fleet:
         return self._places.log(name).read_text(encoding="utf-8", errors="replace")
 
     def processes(self) -> list[psutil.Process]:
-        """All that have anything to do with the home, by whatever they say of themselves."""
-        found = []
+        """All processes with the home in their arguments, working folder or environment."""
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                told = [*process.cmdline(), process.cwd(), *process.environ().values()]
+                texts = [*process.cmdline(), process.cwd(), *process.environ().values()]
                 is_other = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-                if is_other and any(str(self.home) in word for word in told):
-                    found.append(process)
-        return found
+                if is_other and any(str(self.home) in text for text in texts):
+                    processes.append(process)
+        return processes
 
     def is_whole(self) -> bool:
-        """Every node lives, and the one leader is the monitor with the highest id."""
-        self.pids()  # or new ones would not be met
+        """Whether all nodes are alive and the monitor with the highest id is the only leader."""
+        self.pids()  # records new processes
         return self.leaders() == [self.settings.nodes.monitors[-1]] and not self.victims.unhealthy(
             self.nodes()
         )
 
-    # -- waiting for it
+    # -- waiting
 
-    def wait(self, is_so: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> float:
-        """How long it took."""
+    def wait(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> float:
+        """Wait until the condition holds; returns the seconds. `what` completes the error "not …"."""
         begun = time.monotonic()
-        while not is_so():
-            self._bury()  # or they would stay as zombies
-            assert time.monotonic() - begun < seconds, f"not {what} after {seconds:.0f} s: {self.story()}"
+        while not condition():
+            self._reap()  # or they would stay as zombies
+            assert time.monotonic() - begun < seconds, (
+                f"not {what} after {seconds:.0f} s: {self.status_text()}"
+            )
             time.sleep(_LOOK_SECONDS)
         return time.monotonic() - begun
 
     def await_whole(self) -> None:
         self.wait(self.is_whole, "whole")
 
-    def await_return(self, loss: StruckNode) -> Return:
-        """Of a node that nobody brings back but the monitors."""
-        name = loss.name
-        self.wait(lambda: self.victims.is_noticed(loss, self.nodes()), f"aware that {name} is dead")
-        detected = time.monotonic() - loss.at
-        self.wait(lambda: self.victims.is_replaced(loss, self.nodes()), f"reviving {name}")
+    def await_recovery(self, struck: StruckNode) -> Recovery:
+        """Wait until the monitors have noticed and replaced the struck node."""
+        name = struck.name
+        self.wait(lambda: self.victims.is_noticed(struck, self.nodes()), f"aware that {name} is dead")
+        detected = time.monotonic() - struck.at
+        self.wait(lambda: self.victims.is_replaced(struck, self.nodes()), f"reviving {name}")
         new = self.pid_of(name)
         assert new is not None
-        back = Return(name, new, detected, time.monotonic() - loss.at)
-        self.tell(str(back))
-        return back
+        recovery = Recovery(name, new, detected, time.monotonic() - struck.at)
+        self.note(str(recovery))
+        return recovery
 
     def exit_code(self, pid: int, seconds: float) -> int:
-        """Of a process that was, or is about to be, no more; negative if a signal ended it."""
+        """Wait for the end of a process and return its exit code; negative if a signal ended it."""
         self._met.add(pid)
         self.wait(lambda: pid in self._ended, f"rid of process {pid}", seconds)
         return self._ended[pid]
 
-    def tell(self, words: str) -> None:
-        """To whoever runs pytest with -s, and in the message of an assertion that fails later."""
-        self.told.append(words)
-        sys.stdout.write(f"\n  {words}")
+    def note(self, text: str) -> None:
+        """Print a line for pytest -s, and keep it for the messages of later assertions."""
+        self.notes.append(text)
+        sys.stdout.write(f"\n  {text}")
 
-    def story(self) -> str:
+    def status_text(self) -> str:
         states = {
             node.name: (node.state, node.pid, node.epoch, node.leader) for node in self.nodes().values()
         }
-        return f"{states}; {self.pids()}; {'; '.join(self.told)}"
+        return f"{states}; {self.pids()}; {'; '.join(self.notes)}"
 
     def end(self) -> None:
-        """Whatever is left, without asking."""
+        """Stop the fleet and kill what is left of it."""
         with contextlib.suppress(KopitiamError, AssertionError, subprocess.TimeoutExpired):
             self.down()
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        self._bury()
+        self._reap()
         if "registry" in vars(self):
             self.registry.close()
 
     def start_command(self, *words: str, **settings: str) -> subprocess.Popen[str]:
-        """`settings` come above those of the file, as in the environment of a person."""
+        """Start `kopi` with `settings` as environment variables, which override the file."""
         return subprocess.Popen(
             [KOPI, *words],
             env=self._environment | settings,
@@ -293,11 +295,11 @@ class Fleet:
     def _rewrite(self, text: str) -> None:
         beside = self.config.with_suffix(".new")
         beside.write_text(text)
-        beside.replace(self.config)  # half of it would be other settings
+        beside.replace(self.config)  # atomically: nodes may read it at any time
         for known in ("kinds", "settings", "victims"):
             vars(self).pop(known, None)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for pid in self._met - self._ended.keys():
             with contextlib.suppress(ChildProcessError):  # not an orphan yet
                 ended, status = os.waitpid(pid, os.WNOHANG)

@@ -49,12 +49,12 @@ class Act:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the monitors and of the client's run."""
+    """Exit codes of the monitors, and row counts of the client's run."""
 
     exit_codes: dict[str, int]  # by crash point
     rows_lost: int
     rows_double: int
-    seconds_to_recover: float  # from the leader's death until all nodes live and the highest monitor leads
+    seconds_to_recover: float  # from the leader's death until all nodes are alive and monitor-3 leads
 
     @property
     def points_reached(self) -> list[str]:
@@ -76,7 +76,7 @@ def play(fleet: Fleet, act: Act, data: Path, out: Path, chunk_rows: int = 100) -
     """Fails if an armed monitor does not die or is not revived, or if an answer of the run is wrong."""
     with trickling(fleet, data, out, chunk_rows) as upload:
         armed = _start_armed(fleet, act)
-        abandoned = _make_it_act(fleet, act, upload)
+        abandoned = _trigger_point(fleet, act, upload)
         codes = {point: fleet.exit_code(armed[point], _DYING_SECONDS) for point in [act.leader_point]}
         died_at = time.monotonic()
         codes[act.successor_point] = fleet.exit_code(armed[act.successor_point], _DYING_SECONDS)
@@ -85,7 +85,7 @@ def play(fleet: Fleet, act: Act, data: Path, out: Path, chunk_rows: int = 100) -
         if abandoned is not None:
             fleet.wait(lambda: fleet.registry.get_run(abandoned).state == "ended", "ending the lost run")
     sent, there = rows_of(data), _rows_of_run(fleet, upload.run)
-    fleet.tell(f"{act}: all nodes live again after {recovered:.1f} s")
+    fleet.note(f"{act}: all nodes alive again after {recovered:.1f} s")
     return Outcome(
         codes,
         sum(max(0, sent[table] - there[table]) for table in there),
@@ -102,8 +102,8 @@ def _start_armed(fleet: Fleet, act: Act) -> dict[str, int]:
         for name in (successor, leader)
     ]
     for stop in stops:
-        _, words = stop.communicate(timeout=PATIENCE_SECONDS)
-        assert stop.returncode == 0, words
+        _, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+        assert stop.returncode == 0, errors
     leading = _start_until_armed(fleet, leader, act.leader_point)
     fleet.wait(lambda: fleet.leaders() == [leader], "led by the armed monitor")
     succeeding = _start_until_armed(fleet, successor, act.successor_point)
@@ -111,30 +111,30 @@ def _start_armed(fleet: Fleet, act: Act) -> dict[str, int]:
 
 
 def _start_until_armed(fleet: Fleet, name: str, point: str) -> int:
-    """The process id. On a busy machine a monitor may hear no leader in time, ask for the lead, and so pass
-    its point at once: then it is started again."""
+    """Returns the process id. On a busy machine a monitor may get no announcement in time, request an epoch,
+    and so reach its point at once: then it is started again."""
     for _ in range(_TRIES):
         command = fleet.start_command(
             *("node", "start", name, "--config", str(fleet.config)), KOPI_CRASH_AT=point
         )
-        _, words = command.communicate(timeout=PATIENCE_SECONDS)
+        _, errors = command.communicate(timeout=PATIENCE_SECONDS)
         pid = fleet.pid_of(name)
         if pid is not None and _is_armed(pid):
             return pid
-        fleet.tell(f"{name}: died at {point} before its time: {words.strip()[-200:]}")
+        fleet.note(f"{name}: died at {point} before its time: {errors.strip()[-200:]}")
         fleet.do("node", "stop", name)
-    raise AssertionError(f"{name} never stayed armed: {fleet.story()}")
+    raise AssertionError(f"{name} never stayed armed: {fleet.status_text()}")
 
 
 def _is_armed(pid: int) -> bool:
-    """False for a process that a monitor started in its place, and for one that is gone."""
+    """False for a process that a monitor started as its replacement, and for one that has ended."""
     with contextlib.suppress(psutil.Error):
         return "KOPI_CRASH_AT" in psutil.Process(pid).environ()
     return False
 
 
-def _make_it_act(fleet: Fleet, act: Act, upload: Trickle) -> str | None:
-    """The client's run reaches its barrier, or a run whose client is gone is to be ended: its id."""
+def _trigger_point(fleet: Fleet, act: Act, upload: Trickle) -> str | None:
+    """Let the client's run reach its barrier, or open a run whose client lease expires; returns its id."""
     if act.leader_point.startswith("barrier."):
         upload.may_finish.set()
         return None

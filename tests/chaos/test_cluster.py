@@ -1,5 +1,5 @@
-"""The cluster of the example on a home and ports of its own: all that a fleet can have, Spark standalone
-included. What it answers is what one process answers, whatever is killed.
+"""The example cluster, with Spark standalone, on its own home and ports: its answers equal those of one
+process, also when services are killed.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL"
 
 
 class Cluster(Fleet):
-    """As the example says, or with fewer workers and shards."""
+    """The example cluster, optionally with fewer workers and shards."""
 
     def __init__(self, folder: Path, workers: int = 2, shards: int = 3) -> None:
         super().__init__(folder, ())
@@ -64,7 +64,7 @@ class Cluster(Fleet):
         return Address.of(url).secret
 
     def ports(self) -> list[int]:
-        """Those that are kept; what else it listens on may be anybody's afterwards."""
+        """The fixed ports; other programs may take the temporary ones afterwards."""
         urls = [str(find_service(name, self.settings).url()) for name in self.settings.nodes.services]
         webuis = [Address.of(url).webui for url in urls if "webui=" in url]
         return [port_of(url) for url in (*self.urls, *urls, *webuis)]
@@ -85,9 +85,9 @@ class Cluster(Fleet):
 @contextlib.contextmanager
 def up(cluster: Cluster) -> Iterator[Cluster]:
     try:
-        took = time.monotonic()
+        begun = time.monotonic()
         cluster.up()
-        cluster.tell(f"ready after {time.monotonic() - took:.0f} s")
+        cluster.note(f"ready after {time.monotonic() - begun:.0f} s")
         yield cluster
     finally:
         cluster.end()
@@ -110,7 +110,7 @@ def embedded(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return analyzed(tiny_folder, tmp_path_factory.mktemp("embedded") / "answers")
 
 
-def test_the_example_comes_up_within_two_minutes_and_shows_all_that_it_has(cluster: Cluster) -> None:
+def test_the_example_starts_and_its_status_lists_all_nodes(cluster: Cluster) -> None:
     nodes = {node["name"]: node for node in cluster.do("cluster", "status")}
     assert {name: node["state"] for name, node in nodes.items()} == dict.fromkeys(cluster.kinds, "alive")
     assert [name for name, node in nodes.items() if node["leader"]] == ["monitor-3"]
@@ -119,10 +119,10 @@ def test_the_example_comes_up_within_two_minutes_and_shows_all_that_it_has(clust
     shown = cluster.run("cluster", "status", "--config", str(cluster.config)).stdout
     memory = {line.split()[0]: int(megabytes(line)) for line in shown.splitlines() if " MB" in line}
     assert set(memory) == set(cluster.kinds)
-    cluster.tell(f"memory: {sum(memory.values()):,} MB")
+    cluster.note(f"memory: {sum(memory.values()):,} MB")
 
 
-def test_spark_listens_on_the_loopback_only_and_shows_its_secret_to_nobody(cluster: Cluster) -> None:
+def test_spark_listens_on_loopback_only_and_its_secret_is_in_private_files_only(cluster: Cluster) -> None:
     secret = cluster.secret
     processes = cluster.processes()
     for process in processes:
@@ -142,7 +142,7 @@ def test_spark_listens_on_the_loopback_only_and_shows_its_secret_to_nobody(clust
     assert set(with_secret.values()) == {"0o600"}
 
 
-def test_a_cluster_answers_what_one_process_answers(
+def test_the_answers_of_a_cluster_equal_those_of_one_process(
     cluster: Cluster, embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "answers"
@@ -152,35 +152,35 @@ def test_a_cluster_answers_what_one_process_answers(
     assert answers_in(out) == embedded
 
 
-def test_a_worker_and_a_master_that_are_killed_in_the_middle_of_a_run_come_back_and_it_goes_on(
+def test_a_worker_and_a_master_killed_during_a_run_are_revived_and_the_run_continues(
     cluster: Cluster, small_folder: Path, tmp_path: Path
 ) -> None:
     pids = cluster.pids()
     ports = {name: find_service(name, cluster.settings).url() for name in SPARK}
     with trickling(cluster, small_folder, tmp_path / "answers") as upload:
         for victim in ("spark-worker-1", "spark-master"):
-            back = cluster.await_return(cluster.kill(victim))
-            pids[victim] = back.pid
+            recovery = cluster.await_recovery(cluster.kill(victim))
+            pids[victim] = recovery.pid
             due = upload.sent
-            cluster.wait(lambda due=due: cluster.processed(upload.run) >= due, "getting on with the upload")
-    assert cluster.pids() == pids, cluster.story()
+            cluster.wait(lambda due=due: cluster.processed(upload.run) >= due, "processing the upload")
+    assert cluster.pids() == pids, cluster.status_text()
     assert {name: find_service(name, cluster.settings).url() for name in SPARK} == ports
 
 
 @only_in_full  # the test above kills a worker and a master, those of the fleet the other services
 def test_chaos_among_the_services_leaves_every_answer_exact(cluster: Cluster) -> None:
-    told = cluster.do(
+    report = cluster.do(
         *("chaos", "--seed", str(CHAOS_SEED), "--kills", "3", "--targets", CHAOS_TARGETS),
         *("--clients", "1", "--scale", "0.0001", "--patience", "100"),
     )
-    cluster.tell(f"chaos took {told['seconds']:.0f} s")
-    assert (told["is_exact"], told["complaints"]) == (True, [])
-    assert told["runs"]["verified"] == told["runs"]["made"] >= 1
-    struck = {each["name"]: each["is_replaced"] for each in told["timeline"]}
+    cluster.note(f"chaos took {report['seconds']:.0f} s")
+    assert (report["is_exact"], report["complaints"]) == (True, [])
+    assert report["runs"]["verified"] == report["runs"]["made"] >= 1
+    struck = {each["name"]: each["is_replaced"] for each in report["timeline"]}
     assert struck == {"spark-master": True, "spark-worker-2": True, "rabbitmq": True}
 
 
-def test_a_wrong_secret_ends_a_pipeline_with_the_reason(cluster: Cluster) -> None:
+def test_a_pipeline_with_a_wrong_secret_exits_with_the_reason(cluster: Cluster) -> None:
     cluster.do("node", "stop", "pipeline-2")
     wrong = json.dumps({"spark.authenticate.secret": "wrong", "spark.driver.memory": "1g"})
     begun = time.monotonic()
@@ -194,14 +194,14 @@ def test_a_wrong_secret_ends_a_pipeline_with_the_reason(cluster: Cluster) -> Non
         rf"kopi: spark\.master spark://127\.0\.0\.1:\d+: no executor within \d+ s: {why}", last
     )
     assert all("Spark's log is kept in" in line for line in log)
-    cluster.tell(f"a wrong secret is told after {time.monotonic() - begun:.0f} s")
+    cluster.note(f"a wrong secret is reported after {time.monotonic() - begun:.0f} s")
 
 
-def test_what_is_taken_down_leaves_no_process_port_or_temporary_file(cluster: Cluster) -> None:
+def test_down_leaves_no_process_port_or_temporary_file(cluster: Cluster) -> None:
     ports = cluster.ports()
     assert [port for port in ports if is_free(port)] == []
     for victim in ("pipeline-1", "gateway-1", "spark-worker-2"):
-        cluster.kill(victim)  # and leaves behind what it would have removed
+        cluster.kill(victim)  # so that it leaves temporary files behind
     stopped = cluster.down()
     assert {"spark-master", "spark-worker-1", "gateway-2", "monitor-3"} <= set(stopped)
     assert cluster.processes() == []
@@ -241,13 +241,13 @@ def answers_in(folder: Path) -> dict[str, bytes]:
 
 
 def megabytes(line: str) -> str:
-    found = re.search(r"([\d,]+) MB", line)
-    assert found
-    return found[1].replace(",", "")
+    match = re.search(r"([\d,]+) MB", line)
+    assert match
+    return match[1].replace(",", "")
 
 
 def free_ports(count: int) -> int:
-    """The first of so many in a row."""
+    """The first of `count` consecutive free ports."""
     while True:
         first = free_port()
         if all(is_free(first + index) for index in range(count)):

@@ -1,4 +1,4 @@
-"""Addresses that lead nowhere and passwords that are wrong: one line, soon, and no node hangs."""
+"""Unreachable addresses and wrong passwords: a node exits soon with an error of one line."""
 
 import time
 from urllib.parse import urlsplit
@@ -12,8 +12,8 @@ SOON_SECONDS = 30
 UNREACHABLE = 3
 
 
-def elsewhere(url: str) -> str:
-    """The same with a port that nobody has."""
+def with_an_unused_port(url: str) -> str:
+    """The same URL with an unused port."""
     return url.replace(f":{urlsplit(url).port}", f":{free_port()}")
 
 
@@ -21,9 +21,9 @@ def with_a_wrong_password(url: str) -> str:
     return url.replace(f":{urlsplit(url).password}@", ":wrong@")
 
 
-@pytest.mark.parametrize("change", [elsewhere, with_a_wrong_password])
+@pytest.mark.parametrize("change", [with_an_unused_port, with_a_wrong_password])
 @pytest.mark.parametrize("part", ["bus", "registry"])
-def test_a_node_that_cannot_reach_what_it_needs_says_so_in_one_line(fleet: Fleet, part: str, change) -> None:
+def test_a_node_without_bus_or_registry_exits_with_one_line(fleet: Fleet, part: str, change) -> None:
     url = change(getattr(fleet.settings, part).url)
     begun = time.monotonic()
     words = ("gateway", "--name", "gateway-1", "--config", str(fleet.config))

@@ -1,4 +1,4 @@
-"""A disk without room below a fleet: the pipeline says so to whoever looks at the nodes, and then goes on."""
+"""A full disk: the pipeline has an alarm until there is space again, and then finishes the run."""
 
 from pathlib import Path
 
@@ -16,21 +16,21 @@ def alarm_of(fleet: Fleet, name: str) -> str | None:
     return alarm
 
 
-def test_a_pipeline_without_room_for_partials_has_an_alarm_until_there_is_room(
+def test_a_pipeline_without_space_for_partials_has_an_alarm_until_there_is_space(
     fleet: Fleet, small_folder: Path, tmp_path: Path
 ) -> None:
     pids = fleet.pids()
     with mounted(fleet.home / "partials") as disk, Client(fleet.url, patience_seconds=120) as client:
         fill(disk / "ballast")
         run = client.submit(small_folder)
-        took = fleet.wait(lambda: alarm_of(fleet, "pipeline-1"), "showing the pipeline's trouble")
+        took = fleet.wait(lambda: alarm_of(fleet, "pipeline-1"), "showing the alarm of the pipeline")
         alarm = alarm_of(fleet, "pipeline-1") or ""
-        fleet.tell(f"pipeline-1: alarm after {took:.1f} s: {alarm}")
+        fleet.note(f"pipeline-1: alarm after {took:.1f} s: {alarm}")
         assert str(fleet.home) not in alarm
-        assert fleet.nodes()["pipeline-1"].state == "alive", fleet.story()
+        assert fleet.nodes()["pipeline-1"].state == "alive", fleet.status_text()
         (disk / "ballast").unlink()
         run.wait(120)
         run.download(tmp_path / "answers")
         fleet.wait(lambda: alarm_of(fleet, "pipeline-1") is None, "without an alarm")
     check_answers(small_folder, tmp_path / "answers")
-    assert fleet.pids() == pids, fleet.story()
+    assert fleet.pids() == pids, fleet.status_text()

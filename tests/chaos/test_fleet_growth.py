@@ -1,4 +1,4 @@
-"""A fleet that grows and shrinks while clients are at it."""
+"""Adding and removing nodes and shards while clients upload."""
 
 import contextlib
 from pathlib import Path
@@ -20,7 +20,7 @@ def shards_of(fleet: Fleet, run: str) -> set[int]:
     return {shard for shards in fleet.registry.progress(run).values() for shard in shards}
 
 
-def test_nodes_and_shards_are_added_and_taken_out_under_the_hands_of_clients(
+def test_nodes_and_shards_are_added_and_removed_during_uploads(
     fleet: Fleet, small_folder: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     pids = fleet.pids()
@@ -29,9 +29,9 @@ def test_nodes_and_shards_are_added_and_taken_out_under_the_hands_of_clients(
     with trickling(fleet, tiny_folder, tmp_path / "old") as old:
         with fleet.edited(("[nodes]\n", TWO_SHARDS)):
             fleet.up()
-            assert pids.items() <= fleet.pids().items(), "who ran before runs on"
+            assert pids.items() <= fleet.pids().items(), "running nodes keep their processes"
             fleet.wait(lambda: {"gateway-2", "pipeline-2"} <= fleet.nodes().keys(), "aware of the new nodes")
-            fleet.await_return(fleet.kill("gateway-2"))
+            fleet.await_recovery(fleet.kill("gateway-2"))
             fleet.await_whole()
 
             with contextlib.closing(Trickle(fleet, small_folder, second)) as new:
@@ -43,7 +43,9 @@ def test_nodes_and_shards_are_added_and_taken_out_under_the_hands_of_clients(
             assert shards_of(fleet, old.run) == {0}
             for name in ("gateway-2", "pipeline-2"):
                 fleet.do("node", "stop", name)
-        fleet.wait(lambda: not {"gateway-2", "pipeline-2"} & fleet.nodes().keys(), "rid of the two")
+        fleet.wait(
+            lambda: not {"gateway-2", "pipeline-2"} & fleet.nodes().keys(), "without the removed nodes"
+        )
     assert fleet.registry.get_run(old.run).state is RunState.DONE
     assert shards_of(fleet, old.run) == {0}
     assert fleet.pids() == pids

@@ -1,4 +1,4 @@
-"""`kopi chaos` against real fleets: what it does to them, what it says of them, and how it leaves them."""
+"""`kopi chaos` against real fleets: its strikes, its report, and the fleet afterwards."""
 
 import json
 import signal
@@ -19,9 +19,9 @@ from sampling import IS_FULL
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
 SEED = 13  # the pipeline, the gateway, PostgreSQL, the leader
-FREEZING_SEED = 19  # the first one is frozen, for longer than it takes to be missed
+FREEZING_SEED = 19  # its first strike is a freeze longer than the heartbeat timeout
 LONG_SEED, LONG_STRIKES, LONG_KILLS, LONG_SECONDS = 74, 20, 12, 2400
-LEAVING_SECONDS = 30
+EXIT_SECONDS = 30
 PACE = """
 [monitor]
 heartbeat_seconds = 1
@@ -31,30 +31,30 @@ only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL"
 
 
 def test_nodes_of_every_kind_are_struck_and_every_answer_is_exact(fleet: Fleet) -> None:
-    told = fleet.do(
+    report = fleet.do(
         *("chaos", "--seed", str(SEED), "--kills", "4"),
         *("--clients", "2", "--scale", "0.001", "--patience", "200"),
     )
-    tell(fleet, told)
-    check(told, kills=4, clients=2)
+    note_timeline(fleet, report)
+    check(report, kills=4, clients=2)
     strikes = plan(SEED, 4, groups_of(fleet.kinds), Pace.of(TIMEOUT_SECONDS), is_freezing=False)
-    struck = ["leader" if each["was_leader"] else each["name"] for each in told["timeline"]]
+    struck = ["leader" if each["was_leader"] else each["name"] for each in report["timeline"]]
     assert struck == [strike.target for strike in strikes]
     assert set(struck) == {"pipeline-1", "gateway-1", "postgresql", "leader"}
-    assert all(each["is_replaced"] for each in told["timeline"])
-    assert len(told["leaders_by_epoch"]) >= 3, "the leader was killed, and came back to lead"
+    assert all(each["is_replaced"] for each in report["timeline"])
+    assert len(report["leaders_by_epoch"]) >= 3, "the leader was killed, and leads again after its revival"
     fleet.await_whole()
 
 
-def test_one_that_is_interrupted_leaves_the_fleet_running_and_nobody_frozen(fleet: Fleet) -> None:
+def test_an_interrupt_leaves_the_fleet_running_and_no_node_frozen(fleet: Fleet) -> None:
     command = fleet.start_command(
         *("chaos", "--seed", str(FREEZING_SEED), "--kills", "5", "--freeze", "--targets", "gateway-1"),
         *("--clients", "1", "--scale", "0.0001", "--config", str(fleet.config)),
     )
     try:
-        fleet.wait(lambda: is_frozen(fleet, "gateway-1") or command.poll() is not None, "hurt")
+        fleet.wait(lambda: is_frozen(fleet, "gateway-1") or command.poll() is not None, "frozen")
         command.send_signal(signal.SIGINT)
-        shown, complaint = command.communicate(timeout=LEAVING_SECONDS)
+        shown, complaint = command.communicate(timeout=EXIT_SECONDS)
     finally:
         command.kill()
     assert (command.returncode, shown, complaint) == (130, "", "kopi: interrupted\n")
@@ -62,7 +62,7 @@ def test_one_that_is_interrupted_leaves_the_fleet_running_and_nobody_frozen(flee
     fleet.await_whole()
 
 
-def test_the_long_plan_kills_every_kind_and_twelve_times_at_least() -> None:
+def test_the_long_plan_kills_every_kind_and_at_least_twelve_times() -> None:
     groups = groups_of(load_settings(EXAMPLE).nodes.kinds)
     strikes = plan(LONG_SEED, LONG_STRIKES, groups, Pace.of(TIMEOUT_SECONDS), is_freezing=True)
     killed = [strike.target for strike in strikes if strike.deed == "kill"]
@@ -71,7 +71,7 @@ def test_the_long_plan_kills_every_kind_and_twelve_times_at_least() -> None:
 
 
 class Example(Fleet):
-    """The cluster of the example on a home and ports of its own, and quicker to miss somebody."""
+    """The example cluster on its own home and ports, with a shorter heartbeat timeout."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ())
@@ -98,62 +98,64 @@ def example(tmp_path: Path) -> Iterator[Example]:
 
 @only_in_full
 @pytest.mark.timeout(LONG_SECONDS + 300)
-def test_a_whole_cluster_is_struck_at_every_place_and_every_answer_is_exact(example: Example) -> None:
+def test_every_kind_of_node_of_a_cluster_is_struck_and_every_answer_is_exact(example: Example) -> None:
     command = example.start_command(
         *("chaos", "--seed", str(LONG_SEED), "--kills", str(LONG_STRIKES), "--freeze", "--json"),
         *("--clients", "4", "--scale", "0.05", "--config", str(example.config)),
     )
     shown, complaint = command.communicate(timeout=LONG_SECONDS)
     assert complaint == "", shown
-    told = json.loads(shown)
-    tell(example, told)
-    check(told, kills=LONG_STRIKES, clients=4)
+    report = json.loads(shown)
+    note_timeline(example, report)
+    check(report, kills=LONG_STRIKES, clients=4)
     groups = groups_of(example.kinds)
-    struck = {each["name"] for each in told["timeline"]}
+    struck = {each["name"] for each in report["timeline"]}
     assert all(struck & set(names) for group, names in groups.items() if group != "leader"), struck
-    assert any(each["was_leader"] for each in told["timeline"])
-    deeds = [each["deed"] for each in told["timeline"]]
+    assert any(each["was_leader"] for each in report["timeline"])
+    deeds = [each["deed"] for each in report["timeline"]]
     assert deeds.count("kill") >= LONG_KILLS
     assert "freeze" in deeds
 
 
-def check(told: dict[str, Any], kills: int, clients: int) -> None:
-    """Exact, revived, and nobody led beside another."""
-    assert (told["is_exact"], told["complaints"]) == (True, [])
-    assert told["strikes"] == {"planned": kills, "made": kills}
-    assert told["clients"] == {"started": clients, "ended": clients}
-    assert told["runs"]["verified"] == told["runs"]["made"] >= clients
-    assert (told["rows"]["lost"], told["rows"]["doubled"]) == (0, 0)
-    assert told["rows"]["there"] == sum(run["rows"] for run in told["run_list"])
-    assert {run["client"] for run in told["run_list"]} == set(range(1, clients + 1))
-    assert all(each["revived_seconds"] is not None for each in told["timeline"])
-    assert all(len(leaders) == 1 for leaders in told["leaders_by_epoch"].values())
-    check_actions(told)
-    assert all(each["runs_under_way"] for each in told["timeline"]), "each strike hit a run"
+def check(report: dict[str, Any], kills: int, clients: int) -> None:
+    """All answers are exact, all struck nodes recovered, and each epoch had one leader."""
+    assert (report["is_exact"], report["complaints"]) == (True, [])
+    assert report["strikes"] == {"planned": kills, "made": kills}
+    assert report["clients"] == {"started": clients, "ended": clients}
+    assert report["runs"]["verified"] == report["runs"]["made"] >= clients
+    assert (report["rows"]["lost"], report["rows"]["doubled"]) == (0, 0)
+    assert report["rows"]["there"] == sum(run["rows"] for run in report["run_list"])
+    assert {run["client"] for run in report["run_list"]} == set(range(1, clients + 1))
+    assert all(each["revived_seconds"] is not None for each in report["timeline"])
+    assert all(len(leaders) == 1 for leaders in report["leaders_by_epoch"].values())
+    check_actions(report)
+    assert all(each["runs_under_way"] for each in report["timeline"]), "each strike hit a run"
 
 
-def check_actions(told: dict[str, Any]) -> None:
+def check_actions(report: dict[str, Any]) -> None:
     """One monitor acted under each epoch, by its own log: it opened barriers and revived nodes. A leader
     that is killed may have had no time to log its last action."""
-    actors = told["actions_by_epoch"]
+    actors = report["actions_by_epoch"]
     assert all(len(monitors) == 1 for monitors in actors.values())
-    nodes = [each for each in told["timeline"] if each["name"].startswith(("gateway", "pipeline", "monitor"))]
+    nodes = [
+        each for each in report["timeline"] if each["name"].startswith(("gateway", "pipeline", "monitor"))
+    ]
     revived = sum(each["is_replaced"] for each in nodes)
     leaders_struck = sum(each["was_leader"] for each in nodes)
     logged = sum(sum(counts.values()) for counts in actors.values())
-    assert logged >= told["runs"]["made"] + revived - leaders_struck
+    assert logged >= report["runs"]["made"] + revived - leaders_struck
 
 
-def tell(fleet: Fleet, told: dict[str, Any]) -> None:
-    for each in told["timeline"]:
-        fleet.tell(
+def note_timeline(fleet: Fleet, report: dict[str, Any]) -> None:
+    for each in report["timeline"]:
+        fleet.note(
             f"{each['at_seconds']:6.1f} s: {each['name']}{', who led,' if each['was_leader'] else ''} "
             f"{each['deed']} {each['hold_seconds'] or ''}: noticed {each['noticed_seconds']}, "
             f"back {each['revived_seconds']}"
         )
     epochs = ("leaders_by_epoch", "actions_by_epoch")
     figures = ("seconds", "runs", "rows", *epochs, "notice_seconds", "revive_seconds")
-    fleet.tell(json.dumps({name: told[name] for name in figures}))
+    fleet.note(json.dumps({name: report[name] for name in figures}))
 
 
 def is_frozen(fleet: Fleet, name: str) -> bool:

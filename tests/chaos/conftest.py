@@ -19,11 +19,11 @@ _SCALE = 0.0001  # 1,460 transactions
 def shared_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     ensure_installed()
     with adopting():
-        made = Fleet(tmp_path_factory.mktemp("fleet"), SERVICES)
+        fleet = Fleet(tmp_path_factory.mktemp("fleet"), SERVICES)
         try:
-            yield made
+            yield fleet
         finally:
-            made.end()
+            fleet.end()
 
 
 @pytest.fixture

@@ -111,15 +111,15 @@ class Fleet:
         """Start the nodes concurrently."""
         commands = [self.start_command("node", "start", name, "--config", str(self.config)) for name in names]
         for command in commands:
-            _, words = command.communicate(timeout=_COMMAND_SECONDS)
-            assert command.returncode == 0, words
+            _, errors = command.communicate(timeout=_COMMAND_SECONDS)
+            assert command.returncode == 0, errors
 
-    def do(self, *words: str) -> Any:
-        return self.kopi(*words, "--config", str(self.config), "--json")
+    def do(self, *arguments: str) -> Any:
+        return self.kopi(*arguments, "--config", str(self.config), "--json")
 
-    def kopi(self, *words: str) -> Any:
+    def kopi(self, *arguments: str) -> Any:
         """Run a command that prints JSON, and return it parsed."""
-        command = self.start_command(*words)
+        command = self.start_command(*arguments)
         shown, complaint = command.communicate(timeout=_COMMAND_SECONDS)
         assert (command.returncode, complaint) == (0, ""), complaint
         return json.loads(shown)
@@ -279,10 +279,10 @@ class Fleet:
         if "registry" in vars(self):
             self.registry.close()
 
-    def start_command(self, *words: str, **settings: str) -> subprocess.Popen[str]:
+    def start_command(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         """Start `kopi` with `settings` as environment variables, which override the file."""
         return subprocess.Popen(
-            [KOPI, *words],
+            [KOPI, *arguments],
             env=self._environment | settings,
             cwd=self.config.parent,
             stdin=subprocess.DEVNULL,

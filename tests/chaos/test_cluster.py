@@ -69,9 +69,9 @@ class Cluster(Fleet):
         webuis = [Address.of(url).webui for url in urls if "webui=" in url]
         return [port_of(url) for url in (*self.urls, *urls, *webuis)]
 
-    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [KOPI, *words],
+            [KOPI, *arguments],
             env={**self._environment, **environment},
             cwd=self.config.parent,
             stdin=subprocess.DEVNULL,
@@ -100,8 +100,8 @@ def rabbitmq() -> None:
 
 @pytest.fixture(scope="module")
 def cluster(rabbitmq: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with up(Cluster(tmp_path_factory.mktemp("cluster"))) as made:
-        yield made
+    with up(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

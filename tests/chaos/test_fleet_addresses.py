@@ -26,8 +26,8 @@ def with_a_wrong_password(url: str) -> str:
 def test_a_node_without_bus_or_registry_exits_with_one_line(fleet: Fleet, part: str, change) -> None:
     url = change(getattr(fleet.settings, part).url)
     begun = time.monotonic()
-    words = ("gateway", "--name", "gateway-1", "--config", str(fleet.config))
-    node = fleet.start_command(*words, **{f"KOPI_{part.upper()}__URL": url})
+    arguments = ("gateway", "--name", "gateway-1", "--config", str(fleet.config))
+    node = fleet.start_command(*arguments, **{f"KOPI_{part.upper()}__URL": url})
     _, complaint = node.communicate(timeout=2 * SOON_SECONDS)
     assert time.monotonic() - begun < SOON_SECONDS
     assert node.returncode == UNREACHABLE, complaint

@@ -88,12 +88,12 @@ class Example(Fleet):
 def example(tmp_path: Path) -> Iterator[Example]:
     ensure_installed()
     with adopting():
-        made = Example(tmp_path)
+        example = Example(tmp_path)
         try:
-            made.up()
-            yield made
+            example.up()
+            yield example
         finally:
-            made.end()
+            example.end()
 
 
 @only_in_full

@@ -60,7 +60,7 @@ def test_a_full_outbox_drops_its_oldest_entry(bus: BlockedBus):
     assert [key for key, _ in bus.sent] == ["first", "kept", "last"]
 
 
-@pytest.mark.parametrize("error", [BusUnavailable("away"), ValueError("odd")])
+@pytest.mark.parametrize("error", [BusUnavailable("unavailable"), ValueError("invalid")])
 def test_an_entry_that_fails_does_not_block_the_next_one(error: Exception):
     is_sent = threading.Event()
 

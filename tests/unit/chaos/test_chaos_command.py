@@ -11,9 +11,9 @@ FLEET = 'home = "{home}"\n[nodes]\nservices = ["rabbitmq"]\n'
 def kopi(tmp_path):
     config = tmp_path / "fleet.toml"
 
-    def kopi(*words, text=FLEET):
+    def kopi(*arguments, text=FLEET):
         config.write_text(text.format(home=tmp_path / "home"), encoding="utf-8")
-        return run_kopi(["chaos", "--config", config, *words], tmp_path, {})
+        return run_kopi(["chaos", "--config", config, *arguments], tmp_path, {})
 
     return kopi
 

@@ -27,8 +27,8 @@ def settings(tmp_path):
 
 @pytest.fixture
 def registry(settings):
-    with contextlib.closing(open_registry(settings.registry.url, settings.home)) as made:
-        yield made
+    with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
+        yield registry
 
 
 def lead(registry, rank, holder):
@@ -138,6 +138,6 @@ def test_states_and_pids_of_nodes_are_recorded(registry, settings):
 
 
 def test_an_unreachable_registry_gives_an_empty_history(tmp_path):
-    away = Settings(registry={"url": "postgresql://nobody@127.0.0.1:9/none"}, home=tmp_path)
-    with RegistryObserver(away) as observer:
+    unreachable = Settings(registry={"url": "postgresql://nobody@127.0.0.1:9/none"}, home=tmp_path)
+    with RegistryObserver(unreachable) as observer:
         assert (observer.nodes, observer.leader, observer.violations()) == ({}, None, [])

@@ -51,9 +51,9 @@ def test_the_only_monitor_is_not_a_target():
 
 @given(seeds, counts, st.booleans())
 def test_the_same_seed_gives_the_same_plan(seed, kills, is_freezing):
-    made = [plan(seed, kills, GROUPS, PACE, is_freezing=is_freezing) for _ in range(2)]
-    assert made[0] == made[1]
-    assert [strike.number for strike in made[0]] == list(range(1, kills + 1))
+    plans = [plan(seed, kills, GROUPS, PACE, is_freezing=is_freezing) for _ in range(2)]
+    assert plans[0] == plans[1]
+    assert [strike.number for strike in plans[0]] == list(range(1, kills + 1))
 
 
 @given(seeds, counts)
@@ -91,7 +91,7 @@ def test_other_seeds_give_other_plans():
 
 
 @pytest.mark.parametrize(
-    ("words", "groups"),
+    ("targets", "groups"),
     [
         (["gateway"], {"gateway": ("gateway-1", "gateway-2")}),
         (["gateway-2", "rabbitmq"], {"gateway": ("gateway-2",), "rabbitmq": ("rabbitmq",)}),
@@ -103,8 +103,8 @@ def test_other_seeds_give_other_plans():
         ),
     ],
 )
-def test_targets_are_names_groups_or_kinds(words, groups):
-    assert chosen(GROUPS, KINDS, words) == groups
+def test_targets_are_names_groups_or_kinds(targets, groups):
+    assert chosen(GROUPS, KINDS, targets) == groups
 
 
 @pytest.mark.parametrize("word", ["", "gateway-3", "*"])

@@ -26,9 +26,9 @@ WITH_A_CHILD = (
 
 @pytest.fixture
 def fleet(tmp_path):
-    made = Fleet(Settings(home=tmp_path / "home"))
-    made.home.make()
-    yield made
+    fleet = Fleet(Settings(home=tmp_path / "home"))
+    fleet.home.make()
+    yield fleet
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(NODE_VARIABLE, "").startswith(str(tmp_path)):

@@ -87,10 +87,10 @@ def test_another_user_gets_a_capability_only_to_pass_closed_folders(open_folder)
     file = open_folder / "folder" / "file"
     file.parent.mkdir()
     file.write_text("reached")
-    nobody = account_for(open_folder / "none")
+    account = account_for(open_folder / "none")
 
     def read() -> tuple[str, bool]:
-        command = nobody.command(("cat", str(file)), needed=(file,))
+        command = account.command(("cat", str(file)), needed=(file,))
         process = subprocess.run(command, capture_output=True, text=True, check=True)
         return process.stdout, any("caps" in word for word in command)
 

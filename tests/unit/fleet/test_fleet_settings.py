@@ -55,15 +55,15 @@ def test_a_service_that_was_never_started_raises_a_service_error(settings):
 
 
 def test_services_are_listed_in_start_order(settings):
-    wanted = settings.model_copy(update={"nodes": BOTH})
-    assert [service.name for service in services_of(wanted)] == ["postgresql", "rabbitmq"]
+    with_services = settings.model_copy(update={"nodes": BOTH})
+    assert [service.name for service in services_of(with_services)] == ["postgresql", "rabbitmq"]
 
 
 def test_an_unknown_service_is_refused(settings):
-    wanted = settings.model_copy(update={"nodes": NodesSection(services=("redis",))})
+    with_services = settings.model_copy(update={"nodes": NodesSection(services=("redis",))})
     known = "postgresql, rabbitmq, spark-master, spark-worker-1, …"
     with pytest.raises(ConfigError, match=rf"^nodes.services: redis is not one of {known}$"):
-        service_settings(wanted)
+        service_settings(with_services)
 
 
 def test_an_address_is_chosen_once_and_readable_by_its_owner_only(tmp_path):
@@ -86,16 +86,16 @@ def test_an_address_is_shown_without_its_credentials():
 
 
 def test_probes_fail_if_the_service_is_down_silent_or_another_program(settings, home, known):
-    wanted = probes(settings.model_copy(update={"nodes": BOTH}))
-    assert {name: answers() for name, answers in wanted.items()} == dict.fromkeys(wanted, False)
+    probe_of = probes(settings.model_copy(update={"nodes": BOTH}))
+    assert {name: probe() for name, probe in probe_of.items()} == dict.fromkeys(probe_of, False)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         write_url(home.service("postgresql"), f"postgresql://x:y@127.0.0.1:{port}/z")
-        assert not wanted["postgresql"]()  # accepts connections and sends nothing
+        assert not probe_of["postgresql"]()  # accepts connections and sends nothing
         other_program = threading.Thread(target=lambda: listening.accept()[0].sendall(b"HTTP/1.1 400\r\n"))
         listening.accept()[0].close()
         other_program.start()
-        assert not wanted["postgresql"]()
+        assert not probe_of["postgresql"]()
         other_program.join()
 
 
@@ -108,8 +108,8 @@ def test_the_probe_of_a_service_stopped_on_purpose_succeeds(settings, home):
 
 
 def test_probes_fail_before_the_first_start(settings):
-    wanted = probes(settings.model_copy(update={"nodes": BOTH}))
-    assert {name: answers() for name, answers in wanted.items()} == {"postgresql": False, "rabbitmq": False}
+    probe_of = probes(settings.model_copy(update={"nodes": BOTH}))
+    assert {name: probe() for name, probe in probe_of.items()} == {"postgresql": False, "rabbitmq": False}
 
 
 def test_a_fleet_on_the_memory_bus_is_refused(settings):
@@ -131,11 +131,11 @@ def test_a_fleet_on_the_memory_bus_is_refused(settings):
 )
 def test_a_shard_with_no_pipeline_or_two_is_refused(settings, pipelines, got):
     nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
-    wanted = settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
+    with_shards = settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
     with pytest.raises(
         ConfigError, match=rf"^nodes.pipelines: want each of the 3 shards .* once, got {got}$"
     ):
-        check_settings(wanted)
+        check_settings(with_shards)
 
 
 def test_every_shard_once_no_pipelines_and_extra_shards_are_accepted(settings):
@@ -146,10 +146,10 @@ def test_every_shard_once_no_pipelines_and_extra_shards_are_accepted(settings):
 
 
 def test_a_home_in_use_by_kopi_serve_is_refused(settings):
-    wanted = settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))})
+    on_rabbitmq = settings.model_copy(update={"nodes": NodesSection(services=("rabbitmq",))})
     with exclusive_home(settings.home), pytest.raises(ConfigError, match="a kopi serve uses this home"):
-        check_settings(wanted)
-    check_settings(wanted)
+        check_settings(on_rabbitmq)
+    check_settings(on_rabbitmq)
 
 
 def test_the_command_of_a_node_has_the_full_path_of_the_settings_file(tmp_path, monkeypatch):

@@ -104,8 +104,8 @@ def test_the_secret_is_chosen_once_and_only_in_files_of_its_owner(command_of, ho
 def test_a_master_listens_on_loopback_requires_authentication_and_recovers_its_state(command_of, home):
     command, lines = command_of("spark-master")
     address = Address.of(read_url(home.service("spark-master")))
-    words = " ".join(command)
-    assert f"--host 127.0.0.1 --port {address.port} --webui-port {address.webui_port}" in words
+    arguments = " ".join(command)
+    assert f"--host 127.0.0.1 --port {address.port} --webui-port {address.webui_port}" in arguments
     assert {"SPARK_LOCAL_IP=127.0.0.1", f"SPARK_HOME={spark_home()}", "-Xmx256m"} <= set(command)
     assert {
         "spark.authenticate=true",
@@ -122,8 +122,8 @@ def test_a_master_listens_on_loopback_requires_authentication_and_recovers_its_s
 def test_a_worker_is_limited_to_its_cores_memory_and_folder(command_of, home):
     command, lines = command_of("spark-worker-2")
     folder = home.service("spark-worker-2")
-    words = " ".join(command)
-    assert f"--cores 2 --memory 2048m --work-dir {folder}/work spark://127.0.0.1:12345" in words
+    arguments = " ".join(command)
+    assert f"--cores 2 --memory 2048m --work-dir {folder}/work spark://127.0.0.1:12345" in arguments
     assert {f"-Djava.io.tmpdir={folder}/scratch", f"SPARK_LOCAL_DIRS={folder}/scratch"} <= set(command)
     assert "SPARK_SCALA_VERSION=2.13" in command  # without it no executor would start
     assert "spark.worker.cleanup.enabled=true" in lines
@@ -150,8 +150,8 @@ def test_spark_settings_of_the_file_are_kept(cluster):
     filled = service_settings(cluster.model_copy(update={"spark": own})).spark
     assert (filled.conf["spark.cores.max"], filled.conf["spark.x"]) == ("1", "y")
     elsewhere = SparkSection(master="spark://elsewhere:7077")
-    wanted = cluster.model_copy(update={"spark": elsewhere})
-    assert service_settings(wanted).spark == elsewhere
+    changed = cluster.model_copy(update={"spark": elsewhere})
+    assert service_settings(changed).spark == elsewhere
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_a_master_without_workers_or_workers_without_a_master_are_refused(settin
 def test_a_cluster_too_small_for_its_pipelines_is_refused(cluster, limits, complaint):
     pipelines = {"p-1": (0,), "p-2": (1,), "p-3": (2,)}
     nodes = NodesSection(services=("rabbitmq", *SERVICES), pipelines=pipelines)
-    wanted = cluster.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
-    check_settings(wanted)
+    three_pipelines = cluster.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
+    check_settings(three_pipelines)
     with pytest.raises(ConfigError, match=f"^{complaint}$"):
-        check_settings(wanted.model_copy(update={"spark": SparkSection(**limits)}))
+        check_settings(three_pipelines.model_copy(update={"spark": SparkSection(**limits)}))
 
 
 @pytest.mark.parametrize(

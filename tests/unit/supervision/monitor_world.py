@@ -105,7 +105,7 @@ class Services(ServiceWatch):
 
 
 class Running:
-    """A monitor on a thread of its own."""
+    """A monitor on its own thread."""
 
     def __init__(self, monitor: Monitor, services: Services) -> None:
         self._monitor = monitor

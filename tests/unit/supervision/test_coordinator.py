@@ -159,10 +159,10 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path):
-    made = Fleet(tmp_path)
-    yield made
-    made.bus.close()
-    made.registry.close()
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.bus.close()
+    fleet.registry.close()
 
 
 def test_a_barrier_opens_on_the_last_message_without_waiting_for_reconciliation(fleet):

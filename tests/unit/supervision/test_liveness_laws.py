@@ -1,6 +1,6 @@
 """Invariants of liveness, against a simple model of the last heartbeat of each node.
 
-The model has its own clock of observed time, which stands still in pauses and when the clock is set back.
+The model has its own clock of observed time, which stops in pauses and when the clock is set back.
 """
 
 from dataclasses import dataclass

@@ -43,8 +43,8 @@ OTHERS = ("monitor-2", "monitor-3")
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with contextlib.closing(World(tmp_path)) as made:
-        yield made
+    with contextlib.closing(World(tmp_path)) as world:
+        yield world
 
 
 # -- leadership

@@ -54,8 +54,10 @@ def question(definition: str) -> Question:
 
 
 def answers_to(definition: str, rows: Rows, parameters: Parameters | None = None) -> MadeAnswers:
-    asked = question(definition)
-    return MadeAnswers({asked.name: rows}, QuestionSet(parameters or Parameters(), (asked,)))
+    parsed_question = question(definition)
+    return MadeAnswers(
+        {parsed_question.name: rows}, QuestionSet(parameters or Parameters(), (parsed_question,))
+    )
 
 
 def sales(*amounts: str) -> Rows:

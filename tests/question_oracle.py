@@ -70,15 +70,17 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def expected_rows(question: Question, tables: Tables, asked: Parameters) -> list[tuple[str, ...]]:
+def expected_rows(question: Question, tables: Tables, parameters: Parameters) -> list[tuple[str, ...]]:
     """The cells of the answer's CSV file, in order."""
     rows = [
-        row for row in tables[question.fact] if all(_holds(f, row, tables, asked) for f in question.filters)
+        row
+        for row in tables[question.fact]
+        if all(_holds(f, row, tables, parameters) for f in question.filters)
     ]
     if question.lists_rows:
         answers = [_listed(question, row, tables) for row in rows]
     else:
-        answers = _ranked(question, _groups(question, rows, tables), asked)
+        answers = _ranked(question, _groups(question, rows, tables), parameters)
         for answer in answers:
             for attribute in question.attributes:
                 identity = answer[question.identity(attribute)]
@@ -106,7 +108,7 @@ def _groups(question: Question, rows: Iterable[Row], tables: Tables) -> list[dic
     ]
 
 
-def _ranked(question: Question, groups: list[dict[str, Any]], asked: Parameters) -> list[dict[str, Any]]:
+def _ranked(question: Question, groups: list[dict[str, Any]], parameters: Parameters) -> list[dict[str, Any]]:
     rank = question.rank
     if rank is None:
         return groups
@@ -124,7 +126,7 @@ def _ranked(question: Question, groups: list[dict[str, Any]], asked: Parameters)
     within: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for group in groups:
         within[tuple(group[name] for name in rank.within)].append(group)
-    top = asked.top if rank.top is None else rank.top
+    top = parameters.top if rank.top is None else rank.top
     return [
         group | {RANK: place}
         for members in within.values()
@@ -132,15 +134,15 @@ def _ranked(question: Question, groups: list[dict[str, Any]], asked: Parameters)
     ]
 
 
-def _holds(condition: Any, row: Row, tables: Tables, asked: Parameters) -> bool:
+def _holds(condition: Any, row: Row, tables: Tables, parameters: Parameters) -> bool:
     instant = datetime.fromisoformat(row["created_at"])
     match condition:
         case "@year":
-            return asked.first_year <= instant.year <= asked.last_year
+            return parameters.first_year <= instant.year <= parameters.last_year
         case "@hour":
-            return asked.opening <= instant.strftime("%H:%M:%S") <= asked.closing
+            return parameters.opening <= instant.strftime("%H:%M:%S") <= parameters.closing
         case "@amount":
-            return Fraction(row["final_amount"]) >= Fraction(asked.min_amount)
+            return Fraction(row["final_amount"]) >= Fraction(parameters.min_amount)
     return _value(condition, row, tables) is True
 
 

@@ -355,9 +355,11 @@ def _result(run: TinyRun, file: str) -> bytes:
 
 
 def _asked(run: TinyRun) -> QuestionSet:
-    given = run.asked.questions
-    parameters = given.model_dump(exclude_none=True, exclude={"ask", "definitions"})
-    return QuestionSet.select(Parameters.from_dict(parameters), read_json(given.definitions), given.ask)
+    questions = run.asked.questions
+    parameters = questions.model_dump(exclude_none=True, exclude={"ask", "definitions"})
+    return QuestionSet.select(
+        Parameters.from_dict(parameters), read_json(questions.definitions), questions.ask
+    )
 
 
 def _table_status(name: str, table: TinyTable, asked: QuestionSet) -> TableStatus:

@@ -21,7 +21,7 @@ from kopitiam.verification import expected_answers
 
 Integers = NDArray[np.int64]
 LARGEST_ID = 10**17 - 1
-LARGEST_AMOUNT = 2**62 // 131_073  # units or pieces: so many rows of them do not overflow
+LARGEST_AMOUNT = 2**62 // 131_073  # units or pieces: 131,073 rows of them do not overflow
 FIRST_SECOND, LAST_SECOND = (
     int(np.datetime64(instant, "s").astype(np.int64))
     for instant in ("2023-12-31 23:59:59", "2025-12-31 23:00:00")

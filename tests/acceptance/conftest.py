@@ -95,8 +95,8 @@ class Analyzed:
 
     def summary(self) -> dict[str, Any]:
         """The content of the summary without its duration."""
-        told = json.loads((self.out / "summary.json").read_text(encoding="utf-8"))
-        return {name: value for name, value in told.items() if name != "seconds"}
+        content = json.loads((self.out / "summary.json").read_text(encoding="utf-8"))
+        return {name: value for name, value in content.items() if name != "seconds"}
 
 
 @pytest.fixture(scope="session")

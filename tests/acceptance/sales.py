@@ -98,12 +98,12 @@ def stages_of(chunks: Mapping[str, Sequence[list[Row]]], answers: Mapping[str, b
         for stage in names:
             shards = stages.setdefault(stage, {str(shard): _stage(stage) for shard in range(SHARDS)})
             for shard in range(SHARDS):
-                those = chunks[table][shard::SHARDS]
-                rows = [row for chunk in those for row in chunk]
+                shard_chunks = chunks[table][shard::SHARDS]
+                rows = [row for chunk in shard_chunks for row in chunk]
                 came, went = _through(stage, table, rows)
                 shown = shards[str(shard)]
-                shown["expected"] += len(those)
-                shown["processed"] += len(those)
+                shown["expected"] += len(shard_chunks)
+                shown["processed"] += len(shard_chunks)
                 shown["rows"] += came
                 shown["rows_out"] = ANY if went is None else shown["rows_out"] + went
     for stage, names in _ANSWERS_OF_STAGE.items():
@@ -123,9 +123,11 @@ def _through(stage: str, table: str, rows: Sequence[Row]) -> tuple[int, int | No
     """Count the rows that come into a stage and those that leave it."""
     if stage.startswith("check_"):
         return len(rows), len(rows)
-    asked = Parameters()
-    of_years = [row for row in rows if asked.first_year <= int(row["created_at"][:4]) <= asked.last_year]
-    in_hours = [row for row in of_years if asked.opening <= row["created_at"][11:] <= asked.closing]
+    parameters = Parameters()
+    of_years = [
+        row for row in rows if parameters.first_year <= int(row["created_at"][:4]) <= parameters.last_year
+    ]
+    in_hours = [row for row in of_years if parameters.opening <= row["created_at"][11:] <= parameters.closing]
     known = [row for row in of_years if row.get("user_id")]
     large = [row for row in in_hours if table == "transactions" and Decimal(row["final_amount"]) >= 75]
     return {

@@ -153,10 +153,12 @@ def test_every_bad_row_is_rejected_with_its_line_and_reason(nasty_analyzed):
     with (out / "rejected.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     for table in READ:  # the tables come in any order, the rows of each as they were read
-        found = [row for row in rows if row["table"] == table]
+        rejected_rows = [row for row in rows if row["table"] == table]
         expected = [rejected for rejected in REJECTED if rejected[0] == table]
-        assert [(table, row["file"], row["line"]) for row in found] == [place[:3] for place in expected]
-        for row, (*_, reason) in zip(found, expected, strict=True):
+        assert [(table, row["file"], row["line"]) for row in rejected_rows] == [
+            place[:3] for place in expected
+        ]
+        for row, (*_, reason) in zip(rejected_rows, expected, strict=True):
             assert reason in row["reason"]
     assert len(rows) == len(REJECTED)
     assert "Nowhere,x,Ipoh" in [row["row"] for row in rows]

@@ -206,10 +206,10 @@ def test_a_registry_restored_from_a_backup_accepts_again_the_chunks_it_does_not_
 
 
 def check_refused(service: Service, why: str) -> None:
-    said = service.log.stat().st_size
+    log_size = service.log.stat().st_size
     service.begin()
     assert service.process is not None and service.process.wait(READY_SECONDS) == 2
-    lines = service.log.read_text(encoding="utf-8")[said:].splitlines()
+    lines = service.log.read_text(encoding="utf-8")[log_size:].splitlines()
     (line,) = [line for line in lines if "[warning" not in line]  # of the life before, and of open files
     assert line.startswith("kopi: ") and why in line
 

@@ -54,10 +54,10 @@ def test_neither_the_time_zone_nor_another_java_changes_anything_and_json_is_for
     assert "Spark" in tiny.run.stderr  # --verbose lets it speak
     assert tiny.contents() == tiny_analyzed.contents()
     assert tiny.summary() == tiny_analyzed.summary()
-    told = json.loads(tiny.run.stdout)
-    assert told["summary"].items() >= tiny.summary().items()
-    assert set(told["answers"]) == set(builtin())
-    assert len(told["answers"]["4"]) == told["summary"]["answers"]["4"]
+    output = json.loads(tiny.run.stdout)
+    assert output["summary"].items() >= tiny.summary().items()
+    assert set(output["answers"]) == set(builtin())
+    assert len(output["answers"]["4"]) == output["summary"]["answers"]["4"]
 
 
 def test_spark_is_silent_unless_asked(tiny_analyzed):

@@ -34,7 +34,7 @@ print("peak", int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").re
 
 
 def test_reading_a_large_folder_stays_below_600_mb(tmp_path):
-    made = generate(tmp_path / "data", scale=0.1, seed=3)
+    generated = generate(tmp_path / "data", scale=0.1, seed=3)
     done = subprocess.run(
         [sys.executable, "-c", READING, tmp_path / "data", tmp_path / "landing"],
         capture_output=True,
@@ -42,7 +42,7 @@ def test_reading_a_large_folder_stays_below_600_mb(tmp_path):
         timeout=180,
         check=True,
     )
-    told = dict(line.split() for line in done.stdout.splitlines())
-    assert int(told["transactions"]) == made.rows["transactions"] == 1_460_000
-    assert int(told["transaction_items"]) == made.rows["transaction_items"]
-    assert int(told["peak"]) < MOST_MB
+    figures = dict(line.split() for line in done.stdout.splitlines())
+    assert int(figures["transactions"]) == generated.rows["transactions"] == 1_460_000
+    assert int(figures["transaction_items"]) == generated.rows["transaction_items"]
+    assert int(figures["peak"]) < MOST_MB

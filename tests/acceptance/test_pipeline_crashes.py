@@ -33,12 +33,12 @@ OF_PIPELINE = [
     if point.startswith(("batch.", "merge.", "barrier.", "final.", "results.", "cleanup."))
 ]
 SEED = 48
-CHAIN_SECONDS = 2400  # all lives together, on a machine that has other things to do
+CHAIN_SECONDS = 2400  # for all processes together, on a busy machine
 SETTINGS = SMALL_BATCHES | {"KOPI_GATEWAY__LEASE_SECONDS": str(CHAIN_SECONDS)}
 CHUNK_ROWS = 200
 CROWDED_CHUNK_ROWS = 6
 # So many batches of transactions that their partials are merged on the way, and again if that was cut short:
-# a quarter of them are of a year that nobody asks about, and leave no partials.
+# a quarter of them are of a year that no question covers, and leave no partials.
 CROWDED = FEW | {
     "transactions": (FAN_IN + 2) * CHUNKS_PER_BATCH * CROWDED_CHUNK_ROWS * 3 // 2,
     "users": 10,

@@ -98,14 +98,14 @@ def test_json_and_parquet_hold_the_rows_of_the_csv_and_more(out, answers, name):
     columns = builtin()[name].shown
     path = out / builtin()[name].file_name("csv")
     table = pq.read_table(path.with_suffix(".parquet"))
-    told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"), parse_float=Decimal)
+    content = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"), parse_float=Decimal)
 
-    assert set(table.column_names) == set(told["columns"]) == set(columns) | MORE[name]
-    assert told["count"] == len(told["rows"]) == len(answers[name])
-    assert told["rows_rejected"] == 0
-    assert told["unmatched"] == {"stores": 0, "menu_items": 0, "users": 0}
-    assert [tuple(str(row[column]) for column in columns) for row in told["rows"]] == answers[name]
-    of_json = [tuple(row.values()) for row in told["rows"]]
+    assert set(table.column_names) == set(content["columns"]) == set(columns) | MORE[name]
+    assert content["count"] == len(content["rows"]) == len(answers[name])
+    assert content["rows_rejected"] == 0
+    assert content["unmatched"] == {"stores": 0, "menu_items": 0, "users": 0}
+    assert [tuple(str(row[column]) for column in columns) for row in content["rows"]] == answers[name]
+    of_json = [tuple(row.values()) for row in content["rows"]]
     of_parquet = [tuple(row.values()) for row in table.to_pylist()]
     assert [tuple(map(str, row)) for row in of_json] == [tuple(map(_as_in_csv, row)) for row in of_parquet]
 

@@ -18,7 +18,7 @@ from kopitiam.synthetic import generate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "questions.toml"
 BEN_ASKS = ("--ask", "best_day_of_each_store", "--ask", "4")
-CONNECTIONS = 4  # of a client: so many chunks may be under way when somebody dies
+CONNECTIONS = 4  # of a client: as many chunks may be under way when a process dies
 
 
 @pytest.fixture(scope="module")

@@ -85,10 +85,10 @@ def test_provisional_answers_are_marked_and_equal_those_over_the_received_chunks
     whole = {"processed": upload.rows, "durable": upload.rows, "expected": None}
     assert upload.answers(provisional=True) == expected
     for name in builtin():
-        told = upload.result(f"{name}.json", provisional=True).json()
+        content = upload.result(f"{name}.json", provisional=True).json()
         table = pq.read_table(pa.BufferReader(upload.result(f"{name}.parquet", provisional=True).content))
-        assert (told["provisional"], told["coverage"]) == (True, whole)
-        assert told["count"] == len(told["rows"]) == table.num_rows == expected[name].count(b"\n") - 1
+        assert (content["provisional"], content["coverage"]) == (True, whole)
+        assert content["count"] == len(content["rows"]) == table.num_rows == expected[name].count(b"\n") - 1
     summary = upload.result("summary.json", provisional=True).json()
     assert (summary["coverage"], summary["rows"]["used"]) == (whole, upload.rows)
 
@@ -96,9 +96,9 @@ def test_provisional_answers_are_marked_and_equal_those_over_the_received_chunks
     shown = kopi(*asking)
     assert (shown.code, shown.stderr) == (0, "")
     assert f"provisional: {upload.rows:,} rows of the {upload.rows:,} received so far (100%)" in shown.stdout
-    told = json.loads(kopi(*asking, "--json").stdout)
-    assert (told["run"], told["summary"]["coverage"]) == (upload.run, whole)
-    assert len(told["answers"]["3"]) == expected["3"].count(b"\n") - 1
+    content = json.loads(kopi(*asking, "--json").stdout)
+    assert (content["run"], content["summary"]["coverage"]) == (upload.run, whole)
+    assert len(content["answers"]["3"]) == expected["3"].count(b"\n") - 1
 
 
 def test_provisional_answers_become_the_final_ones(
@@ -117,10 +117,10 @@ def test_provisional_answers_become_the_final_ones(
     def are_final() -> bool:
         answer = upload.result("3.json", provisional=True)
         assert answer.status_code == 200, answer.text
-        told = answer.json()
+        content = answer.json()
         whole = {"processed": upload.rows, "durable": upload.rows, "expected": upload.rows}
-        assert (told["provisional"], told.get("coverage")) in ((True, whole), (False, None))
-        return not told["provisional"]
+        assert (content["provisional"], content.get("coverage")) in ((True, whole), (False, None))
+        return not content["provisional"]
 
     until(are_final, ANSWER_SECONDS)
     check_done(upload)
@@ -133,9 +133,9 @@ def test_provisional_answers_become_the_final_ones(
 def test_provisional_answers_are_empty_before_the_first_chunk(service: Service, tmp_path: Path) -> None:
     upload = Upload(service, tmp_path / "sent")
     for name, answer in builtin().items():
-        told = upload.result(f"{name}.json", provisional=True).json()
-        assert (told["provisional"], told["count"], told["rows"]) == (True, 0, [])
-        assert told["coverage"] == {"processed": 0, "durable": 0, "expected": None}
+        content = upload.result(f"{name}.json", provisional=True).json()
+        assert (content["provisional"], content["count"], content["rows"]) == (True, 0, [])
+        assert content["coverage"] == {"processed": 0, "durable": 0, "expected": None}
         assert upload.result(f"{name}.csv", provisional=True).text == ",".join(answer.shown) + "\n"
     upload.end()
     upload.await_end()
@@ -178,14 +178,14 @@ def test_a_status_has_the_names_that_others_rely_on(
     upload = Upload(service, tmp_path / "sent")
     upload.send_all(sales, CHUNK_ROWS, SMALL_TABLES)
     upload.await_processed()
-    told = json.loads(kopi("status", upload.run, "--json", "--server", service.url).stdout)
-    assert told == upload.status()
-    assert told.keys() >= {"run", "label", "state", "tables", "stages", "rejected", "unmatched", "error"}
-    assert list(told["tables"]) == list(TABLES)
-    for table in told["tables"].values():
+    content = json.loads(kopi("status", upload.run, "--json", "--server", service.url).stdout)
+    assert content == upload.status()
+    assert content.keys() >= {"run", "label", "state", "tables", "stages", "rejected", "unmatched", "error"}
+    assert list(content["tables"]) == list(TABLES)
+    for table in content["tables"].values():
         assert table.keys() >= {"chunks", "rows", "expected_chunks", "expected_rows", "sealed"}
-    assert list(told["stages"]) == [*BEFORE_BARRIER, *BEHIND_BARRIER]
-    assert told["stages"]["check_users"]["0"] == {
+    assert list(content["stages"]) == [*BEFORE_BARRIER, *BEHIND_BARRIER]
+    assert content["stages"]["check_users"]["0"] == {
         "role": "check",
         "expected": None,
         "processed": 1,
@@ -193,9 +193,9 @@ def test_a_status_has_the_names_that_others_rely_on(
         "rows_out": 60,
     }
     nothing = {"role": "publish", "expected": 1, "processed": 0, "rows": 0, "rows_out": 0}
-    assert told["stages"]["server_results"] == {"0": nothing}
+    assert content["stages"]["server_results"] == {"0": nothing}
     shown = kopi("status", upload.run, "--server", service.url).stdout
-    assert all(stage in shown for stage in told["stages"])
+    assert all(stage in shown for stage in content["stages"])
     upload.cancel()
 
 
@@ -257,8 +257,8 @@ def test_a_run_ended_by_force_leaves_nothing_and_does_not_affect_other_runs(
     assert doomed.await_end("ended")["error"] == "cancelled"
     until(lambda: not left_of(service.home, doomed.run), TIDY_SECONDS)
     until(lambda: not batches_on_disk(service.home), TIDY_SECONDS)
-    asked = kopi("status", doomed.run, "--answers", "--server", service.url)
-    assert (asked.code, "ended" in asked.stderr) == (1, True)
+    status = kopi("status", doomed.run, "--answers", "--server", service.url)
+    assert (status.code, "ended" in status.stderr) == (1, True)
 
 
 def test_a_run_whose_client_is_lost_is_ended_and_does_not_affect_other_runs(

@@ -81,8 +81,8 @@ class GatewayClient:
     ) -> httpx.Response:
         body = parquet_of(table) if body is None else body
         digest = digest_header(body) if isinstance(body, bytes) else {}
-        given = ({"Content-Type": media_type} if media_type else {}) | digest | (headers or {})
-        return self.http.put(f"{chunk_path(run, number, table)}", content=body, headers=given)
+        request_headers = ({"Content-Type": media_type} if media_type else {}) | digest | (headers or {})
+        return self.http.put(f"{chunk_path(run, number, table)}", content=body, headers=request_headers)
 
     def put_csv(self, run: str, text: str, number: int = 0, table: str = "users") -> httpx.Response:
         return self.put(run, number, text.encode(), table, CSV)

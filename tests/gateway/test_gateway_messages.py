@@ -162,7 +162,7 @@ def test_provisional_answers_give_their_current_coverage(served: Served) -> None
         for path in paths:
             assert covered(path) == {"processed": 10, "durable": 20, "expected": None}
         page = client.http.get(f"/api/v1/runs/{run}/results/report.html", params={"provisional": True})
-        assert "Provisional: 10 rows of 20 that have come so far." in page.text
+        assert "Provisional: 10 rows of 20 received so far." in page.text
     assert requested == [run]
 
 
@@ -186,8 +186,8 @@ def test_one_attempt_of_provisional_answers_can_be_read_until_it_is_replaced(ser
             assert (response.status_code, response.headers[ATTEMPT_HEADER]) == (200, attempt)
     served.gateway.storage.remove(KEYS.provisional(run, attempt))
     for name in ("summary.json", "1.csv", "3.json", "4.parquet", "report.html"):
-        gone = get(name, attempt)
-        assert (gone.status_code, gone.json()["error"]) == (404, "replaced")
+        response = get(name, attempt)
+        assert (response.status_code, response.json()["error"]) == (404, "replaced")
     assert get("1.csv", "../a1").status_code == 422
 
 

@@ -18,11 +18,11 @@ class Addresses(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         self.addresses += [
-            value for name in ("src", "href") if (value := given.get(name)) and value[0] != "#"
+            value for name in ("src", "href") if (value := attributes.get(name)) and value[0] != "#"
         ]
-        self.inline += [tag for name in given if name == "style" or name.startswith("on")]
+        self.inline += [tag for name in attributes if name == "style" or name.startswith("on")]
 
 
 def test_the_page_comes_with_a_strict_content_security_policy(client: GatewayClient) -> None:

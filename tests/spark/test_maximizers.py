@@ -102,18 +102,18 @@ def test_many_or_long_groups_are_not_ranked_in_memory(spark, collected):
     short = definition | {"name": "short", "measure": {"purchases": "count(*)"}}
     long_rows = [(*row, f"sale {number}") for number, row in enumerate(CUSTOMERS)]
     plans = {}
-    for each, top, rows in (
+    for question, top, rows in (
         (short, 1_000, CUSTOMERS),
         (short, 1_001, CUSTOMERS),
         (definition, 5, long_rows),
     ):
-        name, asked = each["name"], QuestionSet.select(Parameters(), read_json([each]))
-        plan = answer_plan(name, Parameters(top=top), asked)
+        name, questions = question["name"], QuestionSet.select(Parameters(), read_json([question]))
+        plan = answer_plan(name, Parameters(top=top), questions)
         groups = ranked(spark, plan, rows)
         plans[name, top] = groups._jdf.queryExecution().optimizedPlan().toString()
         first = collected({"first": groups.select("k0", "rank", "k1", "m0")})["first"]
         assert first >= Counter([(1, 1, 9, 4), (1, 2, 3, 3), (1, 3, 20, 3), (1, 5, 5, 1), (2, 1, 9, 1)])
-    assert {each: "Window" in plan for each, plan in plans.items()} == {
+    assert {case: "Window" in plan for case, plan in plans.items()} == {
         ("short", 1_000): False,
         ("short", 1_001): True,
         ("buyers", 5): True,

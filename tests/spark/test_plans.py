@@ -53,12 +53,12 @@ def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
         run = pipeline.open()
         put_folder(pipeline, run, tiny_folder)
         pipeline.upload(cut(sales(seed=1), rows_a_chunk=20), ONE_YEAR)
-        made = Executed(
+        plans = Executed(
             queries_of(spark, pipeline.stream_all), queries_of(spark, lambda: pipeline.finish(run))
         )
         assert len(pipeline.committed) == 1
         assert pipeline.answers(run) == plain_answers(tiny_folder, Parameters())
-        yield made
+        yield plans
 
 
 def put_folder(pipeline: Pipeline, run: str, folder: Path) -> None:
@@ -89,12 +89,12 @@ def queries_of(spark: SparkSession, work: Callable[[], None]) -> list[Query]:
 
 def scans_of(queries: list[Query]) -> dict[str, list[str]]:
     """Scans by the table or the kind of partial that they read."""
-    found: dict[str, list[str]] = {}
+    scans_by_name: dict[str, list[str]] = {}
     for query in queries:
         for scan in query.scans:
             (name,) = set(re.findall(r"/(?:table|kind)=(\w+)", scan))
-            found.setdefault(name, []).append(scan)
-    return found
+            scans_by_name.setdefault(name, []).append(scan)
+    return scans_by_name
 
 
 def pushed_filters(scan: str) -> str:
@@ -122,12 +122,12 @@ def test_a_batch_is_one_job_that_writes_all_kinds_of_all_runs(executed):
 
 
 def test_the_filter_of_years_is_pushed_down_to_the_parquet_files(executed):
-    asked = set()
+    years = set()
     for scan in (scan for scans in scans_of(executed.batch).values() for scan in scans):
         since = re.search(r"GreaterThanOrEqual\(created_at,(\d{4})-01-01 00:00:00", pushed_filters(scan))
         until = re.search(r"LessThan\(created_at,(\d{4})-01-01 00:00:00", pushed_filters(scan))
-        asked.add((int(since[1]), int(until[1]) - 1))
-    assert asked == {(2024, 2025), (2024, 2024)}
+        years.add((int(since[1]), int(until[1]) - 1))
+    assert years == {(2024, 2025), (2024, 2024)}
 
 
 def test_each_frame_of_a_batch_reads_only_the_columns_that_it_needs(executed):

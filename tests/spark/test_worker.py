@@ -77,17 +77,17 @@ def leading(pipeline: Pipeline, bus: MemoryBus) -> Iterator[None]:
         leader.stop()
 
 
-def tell_ends(pipeline: Pipeline, bus: MemoryBus, run: str) -> None:
+def publish_ends(pipeline: Pipeline, bus: MemoryBus, run: str) -> None:
     """Ends a run as the gateway does."""
     for table, shards in pipeline.registry.expectations(run).items():
-        told = {shard: (volume.chunks, volume.rows) for shard, volume in shards.items()}
-        bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=told))
+        volumes = {shard: (volume.chunks, volume.rows) for shard, volume in shards.items()}
+        bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=volumes))
 
 
 def test_every_shard_of_every_stage_reports_its_progress_and_its_end(make_pipeline, bus):
     pipeline = make_pipeline(shards=3)  # of which the third has no chunk at all
-    told: list[WorkerStats | WorkerEnd] = []
-    bus.subscribe(PROGRESS_TOPICS, told.append)
+    messages: list[WorkerStats | WorkerEnd] = []
+    bus.subscribe(PROGRESS_TOPICS, messages.append)
     run = pipeline.open()
     for chunk in CHUNKS:
         pipeline.put(run, chunk)
@@ -96,14 +96,16 @@ def test_every_shard_of_every_stage_reports_its_progress_and_its_end(make_pipeli
         bus.send(PROVISIONAL_QUEUE, ProvisionalWanted(run=run))
         provisional = eventually(lambda: pipeline.registry.provisional(run))
         assert answers_in(pipeline.home.provisional(run, provisional.attempt)) == plain(CHUNKS)
-        assert all(isinstance(each, WorkerStats) and each.expected is None for each in told)
-        before_the_end = {(each.stage, each.shard): (each.processed, each.rows) for each in told}
+        assert all(isinstance(report, WorkerStats) and report.expected is None for report in messages)
+        before_the_end = {
+            (report.stage, report.shard): (report.processed, report.rows) for report in messages
+        }
 
         pipeline.seal(run)
         with leading(pipeline, bus):
-            tell_ends(pipeline, bus, run)
+            publish_ends(pipeline, bus, run)
             eventually(lambda: pipeline.state(run) is RunState.DONE)
-            eventually(lambda: told[-1].stage == "server_results")
+            eventually(lambda: messages[-1].stage == "server_results")
 
     expected, rows_in = pipeline.registry.expectations(run), rows_into_stages(CHUNKS, shards=3)
     due = {
@@ -114,15 +116,15 @@ def test_every_shard_of_every_stage_reports_its_progress_and_its_end(make_pipeli
     assert len(due) == 3 * len(CATALOG.stages.before_barrier)
     assert (0, 0) in due.values()
     assert before_the_end == {worker: figures for worker, figures in due.items() if worker[1] < 2}
-    *reports, last = told
+    *reports, last = messages
     ends = {
-        (each.stage, each.shard): (each.processed, each.rows)
-        for each in reports
-        if isinstance(each, WorkerEnd)
+        (report.stage, report.shard): (report.processed, report.rows)
+        for report in reports
+        if isinstance(report, WorkerEnd)
     }
     assert ends == due
-    for each in reports:  # absolute, and never more than expected
-        assert (each.processed, each.rows) == due[each.stage, each.shard]
+    for report in reports:  # absolute, and never more than expected
+        assert (report.processed, report.rows) == due[report.stage, report.shard]
     answers = plain(CHUNKS)
     assert pipeline.answers(run) == answers
     count = sum(map(len, answers.values()))

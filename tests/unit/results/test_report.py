@@ -284,7 +284,7 @@ def test_a_failed_chart_does_not_fail_the_report(renderer, monkeypatch):
 
 def test_a_provisional_report_shows_its_coverage(report):
     page = Page(report(small_answers(), replace(SUMMARY, coverage=Coverage(500, 800, None))))
-    assert "Provisional: 500 rows of 800 that have come so far." in page.text
+    assert "Provisional: 500 rows of 800 received so far." in page.text
     page = Page(report(small_answers(), replace(SUMMARY, coverage=Coverage(500, 800, 1000))))
     assert "Provisional: 500 rows of 1,000." in page.text
     assert "Provisional" not in Page(report(small_answers())).text

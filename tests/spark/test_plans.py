@@ -52,7 +52,7 @@ def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
         patches.setattr("kopitiam.pipeline.tables.BROADCAST_ROWS", 20)  # as if there were millions of users
         run = pipeline.open()
         put_folder(pipeline, run, tiny_folder)
-        pipeline.upload(cut(sales(seed=1), rows_a_chunk=20), ONE_YEAR)
+        pipeline.upload(cut(sales(seed=1), rows_a_chunk=100), ONE_YEAR)
         plans = Executed(
             queries_of(spark, pipeline.stream_all), queries_of(spark, lambda: pipeline.finish(run))
         )
@@ -64,7 +64,7 @@ def executed(spark, tiny_folder, tmp_path_factory) -> Iterator[Executed]:
 def put_folder(pipeline: Pipeline, run: str, folder: Path) -> None:
     with ThreadPoolExecutor(1) as workers:
         for name, table in TABLES.items():
-            for chunk in read_chunks(open_folder(folder, TABLES), table, workers, refuse, chunk_rows=3000):
+            for chunk in read_chunks(open_folder(folder, TABLES), table, workers, refuse, chunk_rows=8000):
                 pipeline.put_table(run, name, chunk.number, chunk.rows)
     pipeline.seal(run)
 

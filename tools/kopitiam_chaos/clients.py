@@ -34,7 +34,7 @@ class DataFolder:
 
 @dataclass
 class SubmittingClient:
-    """Submits its folder repeatedly, and verifies each run, until told to finish or a run fails."""
+    """Submits its folder repeatedly, and verifies each run, until it is stopped or a run fails."""
 
     number: int
     folder: DataFolder

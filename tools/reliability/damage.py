@@ -320,10 +320,10 @@ def _started_on_damage(service: Service, sales: Sales, done: Upload, upload: Upl
     outcome["unexplained"] = int(bool(outcome.get("refused")) and not log.strip())
     outcome["tracebacks"] = int("Traceback" in log)
     is_answered = bool(outcome.get("exact"))  # then the landing of that run has been cleaned up
-    gone = {path for path in published if not path.exists()}
+    missing = {path for path in published if not path.exists()}
     if not is_answered:
-        gone |= {path for path in landed if not path.exists()}
-    return outcome | {"removed": len(gone)}
+        missing |= {path for path in landed if not path.exists()}
+    return outcome | {"removed": len(missing)}
 
 
 def _answers_on_damage(service: Service, sales: Sales, done: Upload, upload: Upload) -> dict[str, int]:

@@ -76,7 +76,7 @@ def poison_run(session: Session) -> Iterator[Measurement]:
 
 def _kill_each_attempt(session: Session, service: Service, run: str) -> tuple[int, int, float]:
     """Kills the JVM when a scratch folder of a final step appears. Returns kills, restarts, start time."""
-    kills, restarts, seen = 0, 0, set[str]()
+    kills, restarts, folders_seen = 0, 0, set[str]()
     began = time.monotonic()
     while kills < _MOST_KILLS and time.monotonic() - began < ANSWER_SECONDS * 2:
         if not service.is_alive:
@@ -84,10 +84,12 @@ def _kill_each_attempt(session: Session, service: Service, run: str) -> tuple[in
             restarts += 1
         if state_of(service, run) in OVER:
             break
-        new = {str(path) for path in paths_below(service.home) if path.name.startswith(f"run-{run}-")} - seen
+        new = {
+            str(path) for path in paths_below(service.home) if path.name.startswith(f"run-{run}-")
+        } - folders_seen
         java = java_process(service)
         if new and java is not None:
-            seen |= new
+            folders_seen |= new
             with contextlib.suppress(psutil.Error):
                 java.kill()
             kills += 1

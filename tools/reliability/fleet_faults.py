@@ -166,7 +166,9 @@ def monitor_points(session: Session) -> Iterator[Measurement]:
             none_of("rows lost", sum(outcome.rows_lost for outcome in outcomes)),
             none_of("rows double", sum(outcome.rows_double for outcome in outcomes)),
             none_of("deaths without exact answers or revival", len(wrong)),
-            at_most("to recover", max((each.seconds_to_recover for each in outcomes), default=0), 90, "s"),
+            at_most(
+                "to recover", max((outcome.seconds_to_recover for outcome in outcomes), default=0), 90, "s"
+            ),
         ),
         notes=("; ".join(map(str, acts)), *wrong),
     )
@@ -187,8 +189,12 @@ def kills(session: Session) -> Iterator[Measurement]:
             *("chaos", "--seed", str(session.seed), "--kills", str(count), "--freeze"),
             *("--clients", "2", "--scale", str(_SCALE), "--patience", "200"),
         )
-    noticed = [each["noticed_seconds"] for each in report["timeline"] if each["noticed_seconds"] is not None]
-    back = [each["revived_seconds"] for each in report["timeline"] if each["revived_seconds"] is not None]
+    noticed = [
+        strike["noticed_seconds"] for strike in report["timeline"] if strike["noticed_seconds"] is not None
+    ]
+    back = [
+        strike["revived_seconds"] for strike in report["timeline"] if strike["revived_seconds"] is not None
+    ]
     runs = report["runs"]
     yield Measurement(
         "nodes and services of a fleet killed or frozen by kopi chaos",
@@ -202,5 +208,5 @@ def kills(session: Session) -> Iterator[Measurement]:
             at_most("to notice", max(noticed, default=0), 30, "s"),
             at_most("to recover", max(back, default=0), 90, "s"),
         ),
-        notes=tuple(str(each)[:300] for each in report["complaints"]),
+        notes=tuple(str(complaint)[:300] for complaint in report["complaints"]),
     )

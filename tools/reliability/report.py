@@ -52,14 +52,14 @@ def render(results: Sequence[Result], catalog: Mapping[str, str]) -> str:
     ordered = sorted(results, key=lambda result: names.index(result.fault))
     measurements = [measurement for result in ordered for measurement in result.measurements]
     text = _HEAD.format(facts=_facts(ordered, names))
-    text += "".join(f"{_row(each)}\n" for each in measurements)
-    missed = [f"- **{each.fault}**: {target}\n" for each in measurements for target in each.missed]
+    text += "".join(f"{_row(measurement)}\n" for measurement in measurements)
+    missed = [f"- **{m.fault}**: {target}\n" for m in measurements for target in m.missed]
     if missed:
         text += "\n## Missed targets\n" + "".join(missed)
-    skipped = [f"- **{each.fault}**: {each.skipped}\n" for each in measurements if each.skipped]
+    skipped = [f"- **{m.fault}**: {m.skipped}\n" for m in measurements if m.skipped]
     if skipped:
         text += "\n## Not measured\n" + "".join(skipped)
-    notes = [f"- **{each.fault}**: {note}\n" for each in measurements for note in each.notes]
+    notes = [f"- **{m.fault}**: {note}\n" for m in measurements for note in m.notes]
     if notes:
         text += "\n## Notes\n" + "".join(notes)
     return text + _circumstances(ordered) + _WORDS
@@ -73,8 +73,10 @@ def _facts(results: Sequence[Result], names: Sequence[str]) -> str:
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     versions, seeds = ({str(value) for value in values} for values in zip(*_versions(results), strict=True))
     cores, memory = results[-1].cores, results[-1].memory_gigabytes
-    measurements = [each for result in results for each in result.measurements]
-    counts = {verdict: sum(each.verdict is verdict for each in measurements) for verdict in Verdict}
+    measurements = [measurement for result in results for measurement in result.measurements]
+    counts = {
+        verdict: sum(measurement.verdict is verdict for measurement in measurements) for verdict in Verdict
+    }
     verdicts = ", ".join(f"{count} {verdict.value.strip('*')}" for verdict, count in counts.items() if count)
     runs = {result.fault: result.is_full for result in results}
     lists = {
@@ -98,10 +100,10 @@ def _versions(results: Sequence[Result]) -> list[tuple[str, int]]:
 
 def _circumstances(results: Sequence[Result]) -> str:
     rows = [
-        f"| {each.fault} | {'full' if each.is_full else 'sample'} | {each.date} | {each.version} | {each.seed} "
-        f"| {'?' if each.seconds is None else f'{each.seconds / 60:.1f}'} "
-        f"| {'?' if each.load is None else f'{each.load:.1f} of {each.cores}'} |\n"
-        for each in results
+        f"| {result.fault} | {'full' if result.is_full else 'sample'} | {result.date} | {result.version} | {result.seed} "
+        f"| {'?' if result.seconds is None else f'{result.seconds / 60:.1f}'} "
+        f"| {'?' if result.load is None else f'{result.load:.1f} of {result.cores}'} |\n"
+        for result in results
     ]
     return (
         "\n## When each fault was run\nThe load is the number of runnable processes in the minute before the fault began: "
@@ -111,8 +113,15 @@ def _circumstances(results: Sequence[Result]) -> str:
     )
 
 
-def _row(each: Measurement) -> str:
-    measured = "; ".join(figure.measured for figure in each.figures) or "–"
-    targets = "; ".join(figure.target for figure in each.figures if figure.target) or "–"
-    cells = (each.fault, each.times, str(each.seed), measured, targets, each.verdict.value)
+def _row(measurement: Measurement) -> str:
+    measured = "; ".join(figure.measured for figure in measurement.figures) or "–"
+    targets = "; ".join(figure.target for figure in measurement.figures if figure.target) or "–"
+    cells = (
+        measurement.fault,
+        measurement.times,
+        str(measurement.seed),
+        measured,
+        targets,
+        measurement.verdict.value,
+    )
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

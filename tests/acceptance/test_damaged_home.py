@@ -188,7 +188,7 @@ def test_a_registry_restored_from_a_backup_accepts_again_the_chunks_it_does_not_
     before = files_of_runs(service.home)
     check_refused(service, "is missing, though")
     shutil.copy(tmp_path / "backup.sqlite", registry)
-    check_refused(service, "older than what is there")
+    check_refused(service, "older than the files there")
     assert files_of_runs(service.home) == before
     adopted = kopi("adopt", "--home", service.home, "--yes", "--json")
     assert (adopted.code, adopted.stderr) == (0, "")

@@ -95,7 +95,7 @@ def _require_unused(identity: Identity, storage: StoragePort, name: str) -> None
         )
     if not identity.is_used and runs_at_rest(storage):
         raise RegistryRefused(
-            f"{name}: there are runs, and the registry is new and knows none of them: put the registry "
+            f"{name}: there are runs, but the registry is new and has none of them: put the registry "
             f"back, or put registry.url right; {_ADOPT}"
         )
 
@@ -110,8 +110,8 @@ def _require_current(identity: Identity, stored: Identity, name: str) -> None:
     _require_same(identity, stored, name)
     if stored.mark > identity.mark:
         raise RegistryRefused(
-            f"{name}: the registry is older than what is there (mark {identity.mark} of {stored.mark}), as "
-            f"one from a back-up is: put the newest one back; {_ADOPT}"
+            f"{name}: the registry is older than the files there (mark {identity.mark} of {stored.mark}), as "
+            f"after a restore from an old backup: restore the newest one; {_ADOPT}"
         )
 
 
@@ -128,7 +128,7 @@ def read_mark(place: StoragePort, is_expected: bool = False) -> Identity | None:
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError):
-            raise RegistryRefused(f"{place.url(_KEY)}: cannot be understood; {_ADOPT}") from None
+            raise RegistryRefused(f"{place.url(_KEY)}: cannot be parsed; {_ADOPT}") from None
     return None
 
 

@@ -92,7 +92,7 @@ def test_a_registry_older_than_its_home_is_refused_until_it_is_adopted(home: Pat
     shutil.copy(home / "registry.sqlite", tmp_path / "backup")
     start(home)
     shutil.copy(tmp_path / "backup", home / "registry.sqlite")
-    with pytest.raises(RegistryRefused, match=r"older than what is there \(mark 1 of 2\)"):
+    with pytest.raises(RegistryRefused, match=r"older than the files there \(mark 1 of 2\)"):
         start(home)
     with opened(home) as registry:
         assert premises(home).adopt(registry).mark == 3
@@ -172,7 +172,7 @@ def test_nodes_that_start_at_once_do_not_refuse_each_other(tmp_path: Path, is_fi
 
 def test_a_malformed_mark_is_refused(home: Path) -> None:
     (home / "registry.json").write_text("{}")
-    with pytest.raises(RegistryRefused, match=r"registry\.json: cannot be understood"):
+    with pytest.raises(RegistryRefused, match=r"registry\.json: cannot be parsed"):
         start(home)
 
 

@@ -77,7 +77,7 @@ def test_a_missing_registry_of_an_earlier_version_is_refused_where_there_are_run
 def test_a_new_registry_is_refused_where_there_are_runs(tmp_path: Path) -> None:
     """As with a `registry.url` that was changed, or storage of another fleet that carries no mark."""
     leave_a_run(tmp_path / "storage")
-    with pytest.raises(RegistryRefused, match="the registry is new and knows none of them"):
+    with pytest.raises(RegistryRefused, match="the registry is new and has none of them"):
         start(tmp_path / "home", tmp_path / "storage")
 
 

@@ -1,7 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCALE ?= 0.1
-SLOW := tests/spark tests/browser tests/acceptance tests/chaos tests/gateway tests/contract
 PYTEST := $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 .PHONY: help setup demo test test-full check reliability bench questions-page screenshots format clean lock
@@ -34,17 +33,17 @@ demo: .venv/ready  ## Generate data, analyze it, verify the answers
 	@echo "The answers are in demo/answers; the data they are about is in demo/data."
 
 test: check  ## All tests, slow matrices sampled
-	$(PYTEST) $(SLOW)
+	$(PYTEST) -m "not unit or slow" tests
 
 test-full: check  ## All tests, slow matrices in full
-	KOPI_TEST_FULL=1 $(PYTEST) $(SLOW)
+	KOPI_TEST_FULL=1 $(PYTEST) tests
 
-check: .venv/ready-dev  ## Lint, types, import rules, unit tests
+check: .venv/ready-dev  ## Lint, types, import rules, quick unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) tests/unit
+	$(PYTEST) -m "not slow" tests/unit
 
 reliability: .venv/ready-dev  ## Run faults against the real product, write docs/reliability.md; FAULTS="--only NAME" for some of them
 	PYTHONPATH=tests:tests/acceptance:tests/chaos $(BIN)/python -m tools.reliability $(FAULTS)

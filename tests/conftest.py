@@ -13,6 +13,7 @@ from kopitiam.synthetic import generate
 from sampling import IS_FULL
 from sharing import ByWhatIsShared, longest_first
 
+TESTS = Path(__file__).parent
 TINY_SCALE = 0.0005
 TINY_SEED = 7
 SOUND_FILES = {
@@ -32,6 +33,9 @@ settings.load_profile("default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "unit" in item.path.relative_to(TESTS).parts[:1]:
+            item.add_marker("unit")
     longest_first(items)
 
 

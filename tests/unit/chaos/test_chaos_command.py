@@ -4,6 +4,8 @@ import pytest
 
 from kopi_command import run_kopi
 
+pytestmark = pytest.mark.slow
+
 FLEET = 'home = "{home}"\n[nodes]\nservices = ["rabbitmq"]\n'
 
 

@@ -14,6 +14,8 @@ from kopitiam.cli.app import app
 from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import WildShape
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def java_trap(tmp_path):

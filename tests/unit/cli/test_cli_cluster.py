@@ -6,6 +6,8 @@ import pytest
 
 from kopi_command import run_kopi
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def kopi(tmp_path):

@@ -11,6 +11,8 @@ from kopitiam.cli import serving
 from kopitiam.cli.app import app
 from kopitiam.cli.process import Terminated
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = ["serve", "gateway", "pipeline", "monitor"]
 
 

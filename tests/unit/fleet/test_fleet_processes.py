@@ -21,6 +21,8 @@ from kopitiam.system.files import locked
 from kopitiam.system.logs import SPARK_LOG, KeptLogs
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; time.sleep(60)"
 PARENT_OF_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'])"
 IGNORES_SIGTERM = (

@@ -23,6 +23,8 @@ from kopitiam.registry import open_registry
 from kopitiam.system.settings import load_settings
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 NODES = NodesSection(monitors=("monitor-1", "monitor-2"))
 ALIVE = NodeRecord("pipeline-1", "pipeline", 1, None, "alive", 1000.5, 3)
 

@@ -18,6 +18,8 @@ from kopitiam.intake.blocks import BLOCK_BYTES, read_blocks, read_header
 from kopitiam.intake.cells import bad_cells, convert
 from kopitiam.intake.normal_form import NormalForm
 
+pytestmark = pytest.mark.slow
+
 STORES = TABLES["stores"]
 TRANSACTIONS = TABLES["transactions"]
 

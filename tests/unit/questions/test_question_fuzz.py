@@ -20,6 +20,8 @@ from kopitiam.questions.question_set import QuestionSet
 from kopitiam.verification.expressions import to_sql
 from sampling import IS_FULL
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 3_000 if IS_FULL else 120
 MOST_SECONDS = 20.0  # of CPU: a hundredth is enough, and exponential growth needs minutes
 MOST_LINE = 600

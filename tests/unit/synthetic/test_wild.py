@@ -31,6 +31,8 @@ from kopitiam.synthetic.wild_cells import (
 from kopitiam.verification.rows import load_tables
 from sampling import IS_FULL
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(12 if IS_FULL else 3)
 SMALL = 0.0005
 LARGEST_LONG = 2**63 - 1

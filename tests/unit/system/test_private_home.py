@@ -10,6 +10,8 @@ import pytest
 
 from trees import paths_below
 
+pytestmark = pytest.mark.slow
+
 WRITE = """
 import sys
 from pathlib import Path

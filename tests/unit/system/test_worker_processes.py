@@ -10,6 +10,8 @@ from kopitiam.contracts.errors import Unavailable
 from kopitiam.system.worker_processes import WorkerProcesses, WorkersDied
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 SERVE = """
 import os, resource, time
 from kopitiam.system.worker_processes import serve_requests

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 # As in `make reliability`; kopitiam_chaos is installed as a package of its own.
 PATHS = [ROOT, ROOT / "tools", *(ROOT / "tests" / folder for folder in (".", "acceptance", "chaos"))]

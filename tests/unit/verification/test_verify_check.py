@@ -13,6 +13,8 @@ from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import builtin
 from kopitiam.verification import expected_answers, verify
 
+pytestmark = pytest.mark.slow
+
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(verify_command)
 

@@ -20,6 +20,8 @@ from question_oracle import Tables, expected_rows
 from sampling import IS_FULL
 from unit.verification.conftest import Shop
 
+pytestmark = pytest.mark.slow
+
 ASKED = Parameters(top=2)
 EXAMPLES = 500 if IS_FULL else 30
 quickly = settings(

@@ -20,6 +20,8 @@ from kopitiam.results.charts.drawing import Drawing, draw
 from kopitiam.results.charts.rendering import Renderer
 from made_answers import MadeAnswers
 
+pytestmark = pytest.mark.slow
+
 STORES = 10_000
 HALVES = ("2024-H1", "2024-H2", "2025-H1", "2025-H2")
 MOST_MEGABYTES = 180  # that a gateway grows by, for all of it

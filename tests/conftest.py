@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from debian import skip_or_fail
 from kopitiam.synthetic import generate
-from sampling import IS_FULL
+from sampling import IS_FULL, seed, unsampled
 from sharing import ByWhatIsShared, longest_first
 
 TESTS = Path(__file__).parent
@@ -32,10 +32,17 @@ settings.register_profile("default", deadline=None, max_examples=200 if IS_FULL 
 settings.load_profile("default")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_report_header() -> str:
+    return f"long tests: {'all' if IS_FULL else f'a quarter, drawn by {seed()}'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "unit" in item.path.relative_to(TESTS).parts[:1]:
             item.add_marker("unit")
+    if left_out := set(unsampled(items)):
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     longest_first(items)
 
 

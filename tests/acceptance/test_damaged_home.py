@@ -90,6 +90,7 @@ DAMAGES: list[tuple[Callable[[Path], None], str, int]] = [
 ]
 
 
+@pytest.mark.long
 def test_a_damaged_chunk_fails_its_run_by_name_and_no_other(
     service: Service, sales: Sales, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ RUINS = sampled(
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_damaged_checkpoint_is_rebuilt_from_the_registry(
     service: Service, sales: Sales, tmp_path: Path
@@ -170,6 +172,7 @@ def test_a_damaged_checkpoint_is_rebuilt_from_the_registry(
         check_done(service, sales, run, tmp_path / run)
 
 
+@pytest.mark.long
 def test_a_registry_restored_from_a_backup_accepts_again_the_chunks_it_does_not_know(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:

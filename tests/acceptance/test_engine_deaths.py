@@ -54,6 +54,7 @@ def pipeline_alarm(service: Service) -> str | None:
     return next(node["alarm"] for node in nodes if node["kind"] == "pipeline")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_final_step_that_kills_its_engine_fails_after_three_attempts_and_the_service_goes_on(
     service: Service, sales: Sales, tmp_path: Path

@@ -33,6 +33,7 @@ def test_every_answer_has_rows(expected: dict[str, str]):
     assert all(len(text.splitlines()) > 1 for text in expected.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["polars", "pandas", "pyspark"])
 def test_answers_as_duckdb_does(engine: str, data: Path, expected: dict[str, str], tmp_path: Path):
     assert answers(engine, data, tmp_path) == expected

@@ -183,6 +183,7 @@ def test_an_incomplete_data_folder_is_created_again(fleet: Fleet) -> None:
     assert not unfinished.exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("rabbitmq_is_there")
 def test_rabbitmq_comes_back_on_the_same_port_with_the_same_messages(fleet: Fleet) -> None:
     first = fleet.do("node", "start", "rabbitmq")
@@ -211,6 +212,7 @@ def test_rabbitmq_comes_back_on_the_same_port_with_the_same_messages(fleet: Flee
     assert not (fleet.home / "nodes" / "rabbitmq.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("rabbitmq_is_there")
 def test_both_services_are_found_by_the_settings_and_stop_together(fleet: Fleet) -> None:
     for name in SERVICES:

@@ -28,6 +28,7 @@ def test_the_answers_to_the_tiny_folder_equal_those_of_plain_python(
     assert is_verified(tiny_folder, tiny_analyzed.out)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scale", "seed"), SAMPLE)
 def test_generated_folders_are_verified(kopi, is_verified, tmp_path, scale, seed):
     generate(tmp_path / "data", scale, seed)
@@ -36,6 +37,7 @@ def test_generated_folders_are_verified(kopi, is_verified, tmp_path, scale, seed
     assert is_verified(tmp_path / "data", tmp_path / "answers")
 
 
+@pytest.mark.long
 def test_other_questions_have_other_answers(analyze_tiny, tiny_folder, answers_in, is_verified):
     tiny = analyze_tiny("--years", "2024", "--hours", "08:00-20:00", "--min-amount", "60.5", "--top", "5")
     assert (tiny.run.code, tiny.run.stderr) == (0, "")
@@ -46,6 +48,7 @@ def test_other_questions_have_other_answers(analyze_tiny, tiny_folder, answers_i
     assert is_verified(tiny_folder, tiny.out)  # the summary says what was asked
 
 
+@pytest.mark.long
 def test_neither_the_time_zone_nor_another_java_changes_anything_and_json_is_for_scripts(
     analyze_tiny, tiny_analyzed, without_java
 ):

@@ -117,6 +117,7 @@ class Sender:
         until(lambda: left_of(service.home, run) == {f"rejected/run={run}"}, TIDY_SECONDS)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(CHAIN_SECONDS)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_service_killed_at_every_point_of_the_pipeline_answers_every_run_exactly(

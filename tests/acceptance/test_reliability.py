@@ -15,6 +15,7 @@ LONG = ("many-runs", "many-clients")  # minutes each: for `make reliability` alo
 SAMPLED = [name for name in FAULTS if name not in LONG] if IS_FULL else QUICK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_fault_meets_its_targets(name: str, tmp_path: Path) -> None:
     measurements = list(run_fault(name, Session(tmp_path, SEED, is_sample=True)))

@@ -60,6 +60,7 @@ def run_of(client: subprocess.Popen[str]) -> str:
     return found.group(1)
 
 
+@pytest.mark.long
 def test_eight_clients_at_once_each_get_their_own_exact_answers(
     service: Service, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
 ) -> None:
@@ -85,6 +86,7 @@ def test_eight_clients_at_once_each_get_their_own_exact_answers(
     assert stat.S_IMODE(answer.stat().st_mode) == 0o666 & ~mask  # files of a person are as that person likes
 
 
+@pytest.mark.long
 def test_a_service_killed_in_the_middle_of_an_upload_loses_nothing(
     service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
 ) -> None:

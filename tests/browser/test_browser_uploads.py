@@ -56,6 +56,7 @@ def test_after_a_reload_an_upload_sends_only_missing_chunks(
     assert service.outcomes("conflict") == 0
 
 
+@pytest.mark.long
 def test_an_upload_resumes_by_itself_after_the_gateway_was_away(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:

@@ -38,6 +38,7 @@ def resume(fleet: Fleet, frozen: StruckNode) -> None:
     assert re.search(r"^kopi: .*epoch \d+ is stale$", log, re.MULTILINE), log
 
 
+@pytest.mark.long
 def test_a_frozen_pipeline_that_resumes_after_its_replacement_counts_nothing_twice(
     fleet: Fleet, observer: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_frozen_gateway_is_killed_and_replaced_on_its_port(
     assert observer.violations() == []
 
 
+@pytest.mark.long
 def test_a_busy_machine_causes_no_election_and_no_revival(
     fleet: Fleet, observer: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:

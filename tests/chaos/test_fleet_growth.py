@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+import pytest
 from clients import Trickle, check_answers, trickling
 from fleets import PATIENCE_SECONDS, Fleet
 
@@ -20,6 +21,7 @@ def shards_of(fleet: Fleet, run: str) -> set[int]:
     return {shard for shards in fleet.registry.progress(run).values() for shard in shards}
 
 
+@pytest.mark.long
 def test_nodes_and_shards_are_added_and_removed_during_uploads(
     fleet: Fleet, small_folder: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 from clients import check_answers, submitting, trickling
 from fleets import BEAT_SECONDS, TIMEOUT_SECONDS, Fleet
 
@@ -26,6 +27,7 @@ LONG_ENOUGH_TO_REVIVE = TIMEOUT_SECONDS + 3 * BEAT_SECONDS
 CLEANUP_SECONDS = 30
 
 
+@pytest.mark.long
 def test_an_upload_survives_the_kill_of_every_node(
     fleet: Fleet, observer: RegistryObserver, tiny_folder: Path, small_folder: Path, tmp_path: Path
 ) -> None:
@@ -50,6 +52,7 @@ def test_an_upload_survives_the_kill_of_every_node(
     assert observer.violations() == []
 
 
+@pytest.mark.long
 def test_rabbitmq_killed_at_the_end_of_an_upload_is_revived_and_no_other_node_is(
     fleet: Fleet, observer: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
@@ -65,6 +68,7 @@ def test_rabbitmq_killed_at_the_end_of_an_upload_is_revived_and_no_other_node_is
     assert observer.violations() == []
 
 
+@pytest.mark.long
 def test_postgresql_killed_at_the_end_of_an_upload_is_revived_and_the_upload_finishes(
     fleet: Fleet, observer: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +98,7 @@ def test_nodes_stopped_by_sigterm_exit_at_once_and_are_not_revived_by_a_new_lead
     assert observer.violations() == []
 
 
+@pytest.mark.long
 def test_runs_cancelled_while_the_pipeline_is_stopped_are_never_processed(
     fleet: Fleet, small_folder: Path, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ timeout_seconds = 10
 only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 
+@pytest.mark.long
 def test_nodes_are_struck_by_plan_and_every_answer_is_exact(fleet: Fleet) -> None:
     report = fleet.do(
         *("chaos", "--seed", str(SEED), "--kills", str(STRIKES)),

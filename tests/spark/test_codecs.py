@@ -124,6 +124,7 @@ def ways_to_write() -> dict[str, Callable[[pa.Table], bytes]]:
     }
 
 
+@pytest.mark.long
 def test_spark_reads_what_the_gateway_accepts(make_pipeline, spark, tmp_path):
     """All ways as runs of one batch, with the filters of the questions: each leaves the same partials, and
     the tables that are joined have the same rows."""
@@ -244,6 +245,7 @@ CONDITIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_all_columns_are_read_and_filtered_however_they_are_written(spark, tmp_path, name):
     """Spark pushes the conditions down to the statistics of the files."""

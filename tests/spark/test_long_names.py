@@ -62,6 +62,7 @@ def pipeline(make_pipeline, tmp_path) -> Iterator:
     shutil.rmtree(tmp_path / "home")  # two gigabytes
 
 
+@pytest.mark.long
 def test_many_stores_with_the_longest_names_are_answered(pipeline):
     run = pipeline.open(ASKED)
     sent = 0

@@ -25,6 +25,7 @@ def rows_in_of(flows):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("shards", "max_chunks"), sampled([(1, 100), (2, 3), (5, 100)], 1))
 def test_the_rows_of_every_stage_and_shard_are_those_that_passed(make_pipeline, shards, max_chunks):
     """Five shards are more than there are tasks: then the shard is a column of the rows."""

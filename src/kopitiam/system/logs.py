@@ -145,8 +145,8 @@ def _copy_and_cut(file: BinaryIO, older: Path) -> None:
             most = os.fstat(file.fileno()).st_size + _PIECE
             while copy.tell() < most and (piece := file.read(_PIECE)):
                 copy.write(piece)
-            file.truncate(0)
         temporary.replace(older)
+        file.truncate(0)  # last, so that a crash before it repeats lines and loses none
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -16,9 +16,16 @@ class ByWhatIsShared(LoadScopeScheduling):
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The fleet takes longest, and waits more than it works: the other worker has the cores meanwhile. `kopi
-    chaos` comes first there, because another module ends with a fleet that was taken down."""
-    items.sort(key=lambda item: (_shared_by(item.nodeid) != _FLEET, _CHAOS not in item.nodeid))
+    """The fleet takes longest, and waits more than it works: the other worker has the cores meanwhile, for the
+    tests of Spark, which one worker runs. `kopi chaos` comes first in the fleet, because another module ends
+    with a fleet that was taken down."""
+    order = [_FLEET, "spark"]
+
+    def rank(item: pytest.Item) -> tuple[int, bool]:
+        shared = _shared_by(item.nodeid)
+        return order.index(shared) if shared in order else len(order), _CHAOS not in item.nodeid
+
+    items.sort(key=rank)
 
 
 def _shared_by(nodeid: str) -> str:

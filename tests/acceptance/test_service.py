@@ -120,6 +120,7 @@ def test_a_client_killed_in_the_middle_resumes_with_the_rest_only(
     assert service.outcomes("same") - before["same"] <= CONNECTIONS
 
 
+@pytest.mark.long
 def test_two_clients_with_their_own_questions_outlive_a_killed_client_and_a_killed_service(
     service: Service, folder: Path, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
@@ -145,6 +146,7 @@ def test_two_clients_with_their_own_questions_outlive_a_killed_client_and_a_kill
         assert (checked.code, checked.stdout.count(": equal")) == (0, answers), checked.stdout
 
 
+@pytest.mark.long
 def test_a_service_stopped_while_answering_continues_the_run_after_a_restart(
     service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
 ) -> None:

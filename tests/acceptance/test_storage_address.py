@@ -37,6 +37,7 @@ def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in files_below(folder)}
 
 
+@pytest.mark.long
 def test_a_service_killed_in_a_batch_answers_exactly_from_its_address(
     service: Service, place: Path, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def check_done(upload: Upload) -> None:
     until(lambda: not left_of(upload.service.home, upload.run), TIDY_SECONDS)
 
 
+@pytest.mark.long
 def test_provisional_answers_are_marked_and_equal_those_over_the_received_chunks(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_status_has_the_names_that_others_rely_on(
     upload.cancel()
 
 
+@pytest.mark.long
 def test_a_small_run_is_answered_while_a_large_one_keeps_coming(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:
@@ -261,6 +263,7 @@ def test_a_run_ended_by_force_leaves_nothing_and_does_not_affect_other_runs(
     assert (status.code, "ended" in status.stderr) == (1, True)
 
 
+@pytest.mark.long
 def test_a_run_whose_client_is_lost_is_ended_and_does_not_affect_other_runs(
     house: Service, sales: Sales, tmp_path: Path
 ) -> None:

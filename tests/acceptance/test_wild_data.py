@@ -162,6 +162,7 @@ any_number_of = settings(
 )
 
 
+@pytest.mark.long
 @any_number_of
 @given(drawn=st.lists(any_sales, min_size=AT_ONCE, max_size=AT_ONCE))
 @example(drawn=ALWAYS)
@@ -172,6 +173,7 @@ def test_columns_of_any_cardinality_and_order_are_answered_in_chunks_of_any_size
         assert all(clients.map(lambda each: drawn_is_answered(service, each, CATALOG), drawn))
 
 
+@pytest.mark.long
 @any_number_of
 @given(drawn=st.lists(any_sales.map(shortened), min_size=1, max_size=1))
 @example(drawn=ALL_COLUMNS_ALWAYS)

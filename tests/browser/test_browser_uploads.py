@@ -36,6 +36,7 @@ def begin(visit: Visit, context: BrowserContext, folder: Path, label: str, passi
     return run
 
 
+@pytest.mark.long
 def test_after_a_reload_an_upload_sends_only_missing_chunks(
     visit: Visit, context: BrowserContext, service: Service, tiny_folder: Path
 ) -> None:

@@ -152,6 +152,7 @@ def test_the_answers_of_a_cluster_equal_those_of_one_process(
     assert answers_in(out) == embedded
 
 
+@pytest.mark.long
 def test_a_worker_and_a_master_killed_during_a_run_are_revived_and_the_run_continues(
     cluster: Cluster, small_folder: Path, tmp_path: Path
 ) -> None:

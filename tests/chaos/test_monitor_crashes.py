@@ -23,6 +23,7 @@ def test_every_crash_point_of_monitors_is_in_an_act() -> None:
     assert {point for act in all_acts() for point in act.points} == points
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: "-".join(act.points))
 def test_the_answers_are_exact_after_a_leader_and_its_successor_crash(
     fleet: Fleet, observer: RegistryObserver, small_folder: Path, tmp_path: Path, act: Act

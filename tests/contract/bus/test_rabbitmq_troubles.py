@@ -345,7 +345,7 @@ def test_a_fault_on_the_io_thread_costs_a_connection_and_no_message(rabbit_node,
         raise RuntimeError("unexpected")
 
     for number in range(3):
-        bus._link.post(lambda: bus._link._loop.call_later(0, fail))
+        bus._connection.post(lambda: bus._connection._loop.call_later(0, fail))
         bus.send("work", numbered_message(number))
     assert set(inbox.wait_for(0, 1, 2)) == {0, 1, 2}
     assert "unexpected" in caplog.text

@@ -16,9 +16,8 @@ class ByWhatIsShared(LoadScopeScheduling):
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The fleet takes longest, and waits more than it works: the other worker has the cores meanwhile, for the
-    tests of Spark, which one worker runs. `kopi chaos` comes first in the fleet, because another module ends
-    with a fleet that was taken down."""
+    """The fleet takes longest, and waits more than it works. The other worker has the cores meanwhile, for all
+    tests of Spark. `kopi chaos` comes first in the fleet: another module ends with a stopped fleet."""
     order = [_FLEET, "spark"]
 
     def rank(item: pytest.Item) -> tuple[int, bool]:

@@ -155,7 +155,8 @@ def test_files_of_ended_runs_are_swept_and_those_of_unknown_runs_after_orphan_ho
         assert client.files_of(run) == []
     assert len(client.files_of(forgotten)) == (2 if hours else 0)
     messages = [record.message for record in caplog.records if getattr(record, "run", None) == forgotten]
-    assert len(messages) == 1 and ("removed in 24 h" if hours else "0 h; removed") in messages[0]
+    expected = "stay for 24 h" if hours else "for 0 h; its files are removed"
+    assert len(messages) == 1 and expected in messages[0]
     assert [path.name for path in client.files_of(done)] == ["results_query_1.csv"]
     assert (stranger / "chunk-00000.parquet").is_file()
 

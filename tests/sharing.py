@@ -16,8 +16,8 @@ class ByWhatIsShared(LoadScopeScheduling):
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The fleet takes longest, and waits more than it works. The other worker has the cores meanwhile, for the
-    tests of Spark. `kopi chaos` comes first in the fleet: another module ends with a stopped fleet."""
+    """The fleet takes longest, and waits more than it works. The other worker has the cores meanwhile, for
+    the tests of Spark. `kopi chaos` comes first in the fleet: another module ends with a stopped fleet."""
     order = [_FLEET, "spark"]
 
     def rank(item: pytest.Item) -> tuple[int, bool]:

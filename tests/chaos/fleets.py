@@ -269,7 +269,7 @@ class Fleet:
         return f"{states}; {self.pids()}; {'; '.join(self.notes)}"
 
     def end(self) -> None:
-        """Stop the fleet and kill what is left of it."""
+        """Stop the fleet and kill its remaining processes."""
         with contextlib.suppress(KopitiamError, AssertionError, subprocess.TimeoutExpired):
             self.down()
         for process in self.processes():

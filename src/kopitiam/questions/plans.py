@@ -31,7 +31,7 @@ class FilterStep:
 
 @dataclass(frozen=True)
 class PartialPlan:
-    """A partial: what is kept of the rows of a fact, for all questions that share it.
+    """The plan of a partial: the values and aggregates that it stores, and the questions that share it.
 
     A partial that lists rows keeps the values of each row. Any other keeps aggregates for each combination of
     values; the first aggregate counts rows.

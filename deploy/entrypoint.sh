@@ -5,7 +5,7 @@ set -euo pipefail
 
 executor() {
   local options=() name
-  cd /tmp  # private; the working folder of the image is the home that all nodes share
+  cd /tmp  # the working folder of the image is the home of a node
   for name in $(compgen -e SPARK_JAVA_OPT_ | sort --version-sort); do
     options+=("${!name}")
   done

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from debian import skip_or_fail
 from kopitiam.synthetic import generate
-from sampling import IS_FULL, seed, unsampled
+from sampling import IS_FULL, LONG_SHARE, seed, unsampled
 from sharing import ByWhatIsShared, longest_first
 
 TESTS = Path(__file__).parent
@@ -32,8 +32,14 @@ settings.register_profile("default", deadline=None, max_examples=200 if IS_FULL 
 settings.load_profile("default")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = seed()
+
+
 def pytest_report_header() -> str:
-    return f"long tests: {'all' if IS_FULL else f'a quarter, drawn by {seed()}'}"
+    return f"long tests: {'all' if IS_FULL else f'one of {LONG_SHARE}, and one rare one, drawn by {seed()}'}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

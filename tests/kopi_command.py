@@ -12,10 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kopitiam.cli.commands import COMMANDS
+
 _LIMIT_SECONDS = 60.0  # a quiet machine needs less than two
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["kopitiam.cli.app", "kopitiam.cli.delivery", "kopitiam.client.folder", "kopitiam.fleet.cluster"]
+    [
+        *sorted({f"kopitiam.cli.{entry.module}" for entry in COMMANDS}),
+        *("kopitiam.cli.delivery", "kopitiam.client.folder", "kopitiam.fleet.cluster"),
+    ]
 )
 
 

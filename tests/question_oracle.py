@@ -72,11 +72,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 def expected_rows(question: Question, tables: Tables, parameters: Parameters) -> list[tuple[str, ...]]:
     """The cells of the answer's CSV file, in order."""
-    rows = [
-        row
-        for row in tables[question.fact]
-        if all(_holds(f, row, tables, parameters) for f in question.filters)
-    ]
+    rows = _passing(question, tables, parameters)
     if question.lists_rows:
         answers = [_listed(question, row, tables) for row in rows]
     else:
@@ -87,6 +83,24 @@ def expected_rows(question: Question, tables: Tables, parameters: Parameters) ->
                 answer[attribute.name] = _attribute(attribute, identity, tables)
     answers.sort(key=lambda answer: tuple(_sortable(answer[name]) for name in question.sort_columns))
     return [tuple(_shown(answer[name]) for name in question.shown) for answer in answers]
+
+
+def rows_by_keys(
+    question: Question, tables: Tables, parameters: Parameters
+) -> dict[tuple[str, ...], list[Row]]:
+    """The rows behind each row of the answer before it is ranked, by the texts of its keys."""
+    groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in _passing(question, tables, parameters):
+        groups[tuple(_shown(_value(key.expression, row, tables)) for key in question.keys)].append(row)
+    return groups
+
+
+def _passing(question: Question, tables: Tables, parameters: Parameters) -> list[Row]:
+    return [
+        row
+        for row in tables[question.fact]
+        if all(_holds(f, row, tables, parameters) for f in question.filters)
+    ]
 
 
 def _listed(question: Question, row: Row, tables: Tables) -> dict[str, Any]:

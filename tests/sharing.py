@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-_SHARE = {"browser", "spark"}
+_SHARE = {"browser", "hosts", "spark"}
 _FLEET = "the fleet"
 _CHAOS = "chaos/test_kopi_chaos.py"
 

@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert self.tiny.open_gate.wait(PATIENCE_SECONDS)
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         if self.headers.get("Content-Type") != PARQUET:
-            raise RefusedError(415, "unsupported", "want Parquet")
+            raise RefusedError(415, "unsupported", "expected Parquet")
         if self.headers.get("Content-Digest") != f"sha-256=:{digest}:":
             raise RefusedError(422, "digest", "the body is not what was sent")
         with self.tiny.lock:

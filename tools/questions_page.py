@@ -203,7 +203,7 @@ def page() -> str:
         _LANGUAGE.replace("{functions}", _words(grammar.FUNCTIONS))
         .replace("{measures}", f"{_words(grammar.MEASURE_FUNCTIONS)}; combined by `+`, `-`, `*`")
         .replace("{times}", _rows((f"`{name}(created_at)`", _TIMES[name]) for name in grammar.FUNCTIONS))
-        .replace("{kinds}", _rows((kind.value, *_KINDS[kind]) for kind in Kind)),
+        .replace("{kinds}", _rows((kind.value, *texts) for kind, texts in _KINDS.items())),
         "\n## Tables and columns\nColumns with `?` may have empty cells.\n",
         *map(_table, LAYOUT.values()),
         _AFTER_TABLES.replace("{limits}", _rows(_limits()))

@@ -14,9 +14,9 @@ from services import ANSWER_SECONDS, SHARDS, Service, until
 
 from catalog_tables import TABLES
 from kopitiam.client.calls import Calls
-from kopitiam.client.client import RunHandle
 from kopitiam.client.folder import open_folder
 from kopitiam.client.http import Transport
+from kopitiam.client.run_handle import RunHandle
 from kopitiam.client.upload import UploadOptions, upload
 from kopitiam.contracts.api import CSV, OpenRun
 from kopitiam.contracts.parameters import Parameters

@@ -22,8 +22,10 @@ from trees import paths_below
 from waiting import eventually as until  # its tests take it from here
 
 KOPI = Path(sys.executable).with_name("kopi")
-# Taken before a Spark session in this process may choose a Java. Settings of the caller stay out.
+# Taken before a Spark session in this process may choose a Java. Settings of the caller stay out. Services of
+# tests are short-lived: a warm-up would only take time.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
+ENVIRONMENT["KOPI_PIPELINE__WARM_UP"] = "false"
 # For short lives on tiny data: several small batches for a run, and no time spent on the better compiler.
 SHARDS, CHUNKS_PER_BATCH = 2, 4
 SMALL_BATCHES = {

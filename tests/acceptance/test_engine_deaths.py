@@ -106,6 +106,7 @@ def test_a_final_step_that_kills_its_engine_fails_after_three_attempts_and_the_s
     assert service.stop() == 0
 
 
+@pytest.mark.long
 def test_analyze_ends_with_the_reason_if_spark_cannot_work(
     kopi, sales: Sales, tmp_path: Path, environment: dict[str, str]
 ) -> None:

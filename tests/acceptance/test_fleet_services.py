@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg
@@ -17,7 +18,9 @@ import pytest
 
 from kopitiam.bus import open_bus
 from kopitiam.bus.port import BusPort
+from kopitiam.bus.private_broker import free_port
 from kopitiam.contracts.config import Settings
+from kopitiam.contracts.errors import ServiceError
 from kopitiam.contracts.messages import BarrierForward, Message
 from kopitiam.fleet.services import find_service, probes, service_settings
 from kopitiam.registry import open_registry
@@ -113,6 +116,7 @@ def kill(pid: int) -> None:
     eventually(lambda: not is_alive(process))
 
 
+@pytest.mark.long
 def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet) -> None:
     before = abandoned_memory()
     first = fleet.do("node", "start", "postgresql")
@@ -144,11 +148,12 @@ def test_postgresql_comes_back_on_the_same_port_with_the_same_data(fleet: Fleet)
     assert not (fleet.home / "nodes" / "postgresql.json").exists()
 
 
+@pytest.mark.long
 def test_postgresql_requires_its_password_and_does_not_reveal_it(fleet: Fleet) -> None:
     fleet.do("node", "start", "postgresql")
     folder = fleet.home / "services" / "postgresql"
     assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
-    assert sorted(path.name for path in folder.iterdir()) == ["address.json", "data"]
+    assert sorted(path.name for path in folder.iterdir()) == ["address.json", "data", "hosts.conf"]
     url = json.loads((folder / "address.json").read_text())["url"]
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(url.replace("kopitiam:", "kopitiam:x"))
@@ -156,6 +161,7 @@ def test_postgresql_requires_its_password_and_does_not_reveal_it(fleet: Fleet) -
     assert (shown["state"], shown["url"]) == ("alive", f"postgresql://127.0.0.1:{port_of(url)}")
 
 
+@pytest.mark.long
 def test_postgresql_starts_despite_a_stale_lock_file(fleet: Fleet) -> None:
     first = fleet.do("node", "start", "postgresql")
     kill(first["pid"])
@@ -166,6 +172,7 @@ def test_postgresql_starts_despite_a_stale_lock_file(fleet: Fleet) -> None:
     assert fleet.do("node", "start", "postgresql")["started"]
 
 
+@pytest.mark.long
 def test_a_frozen_postgresql_is_killed_and_started_again(fleet: Fleet) -> None:
     first = fleet.do("node", "start", "postgresql")
     os.kill(first["pid"], signal.SIGSTOP)
@@ -175,6 +182,7 @@ def test_a_frozen_postgresql_is_killed_and_started_again(fleet: Fleet) -> None:
     assert fleet.answers("postgresql")
 
 
+@pytest.mark.long
 def test_an_incomplete_data_folder_is_created_again(fleet: Fleet) -> None:
     unfinished = fleet.home / "services" / "postgresql" / "data.new"
     unfinished.mkdir(parents=True)
@@ -192,7 +200,7 @@ def test_rabbitmq_comes_back_on_the_same_port_with_the_same_messages(fleet: Flee
     assert url is not None
     address = fleet.home / "services" / "rabbitmq" / "address.json"
     assert stat.S_IMODE(address.stat().st_mode) == 0o600
-    with contextlib.closing(open_bus(url)) as bus:
+    with contextlib.closing(open_bus(url, "f1")) as bus:
         bus.send("kept", FORWARD)
         assert received(bus, "kept") == FORWARD
         bus.send("kept", FORWARD)
@@ -203,7 +211,7 @@ def test_rabbitmq_comes_back_on_the_same_port_with_the_same_messages(fleet: Flee
     second = fleet.do("node", "start", "rabbitmq")
     assert (second["started"], second["pid"] != first["pid"]) == (True, True)
     assert find_service("rabbitmq", load_settings(fleet.config)).url() == url
-    with contextlib.closing(open_bus(url)) as bus:
+    with contextlib.closing(open_bus(url, "f1")) as bus:
         assert received(bus, "kept") == FORWARD
     assert fleet.do("node", "stop", "rabbitmq")["stopped"]
     assert fleet.processes() == []
@@ -220,7 +228,7 @@ def test_both_services_are_found_by_the_settings_and_stop_together(fleet: Fleet)
     settings = fleet.settings()
     with contextlib.closing(open_registry(settings.registry.url, settings.home)) as registry:
         registry.check()
-    with contextlib.closing(open_bus(settings.bus.url)) as bus:
+    with contextlib.closing(open_bus(settings.bus.url, "f1")) as bus:
         bus.check()
     states = {node["name"]: node["state"] for node in fleet.do("cluster", "status")}
     assert states == {
@@ -238,6 +246,38 @@ def test_both_services_are_found_by_the_settings_and_stop_together(fleet: Fleet)
     assert fleet.do("cluster", "down")["stopped"] == []
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("rabbitmq_is_there")
+def test_services_get_the_passwords_and_ports_of_a_secret_and_keep_their_data(fleet: Fleet) -> None:
+    for name in SERVICES:
+        fleet.do("node", "start", name)
+    before = fleet.settings()
+    with contextlib.closing(open_registry(before.registry.url, before.home)) as registry:
+        identity = registry.identity().id
+    with contextlib.closing(open_bus(before.bus.url, identity)) as bus:
+        bus.send("kept", FORWARD)
+    assert fleet.do("cluster", "down")["stopped"] == ["rabbitmq", "postgresql"]
+
+    ports = f"{{ postgresql = {free_port()}, rabbitmq = {free_port()} }}"
+    with fleet.config.open("a") as config:
+        config.write(f'[services]\nlisten = "0.0.0.0"\nsecret = "{"s" * 16}"\nports = {ports}\n')
+    for name in SERVICES:
+        fleet.do("node", "start", name)
+    after = fleet.settings()
+    assert (after.registry.url != before.registry.url, after.bus.url != before.bus.url) == (True, True)
+    with contextlib.closing(open_registry(after.registry.url, after.home)) as registry:
+        assert registry.identity().id == identity
+    with contextlib.closing(open_bus(after.bus.url, identity)) as bus:
+        assert received(bus, "kept") == FORWARD
+    for start, old, new in (
+        (lambda url: open_registry(url, after.home), before.registry.url, after.registry.url),
+        (lambda url: open_bus(url, identity), before.bus.url, after.bus.url),
+    ):
+        with pytest.raises(ServiceError, match=r"password authentication failed|password refused"):
+            start(new.replace(str(urlsplit(new).password), str(urlsplit(old).password)))
+
+
+@pytest.mark.long
 def test_without_rabbitmq_one_line_says_what_to_install(
     fleet: Fleet, kopi: Callable[..., Any], environment: dict[str, str], tmp_path: Path
 ) -> None:

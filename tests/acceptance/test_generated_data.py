@@ -18,6 +18,7 @@ MATRIX = [(scale, seed) for scale in (0.0005, 0.002) for seed in (1, 2, 3)]
 SAMPLE = MATRIX if IS_FULL else random.Random(2024).sample(MATRIX, 1)
 
 
+@pytest.mark.long
 def test_the_answers_to_the_tiny_folder_equal_those_of_plain_python(
     tiny_folder, tiny_analyzed, answers_in, is_verified
 ):
@@ -63,6 +64,7 @@ def test_neither_the_time_zone_nor_another_java_changes_anything_and_json_is_for
     assert len(output["answers"]["4"]) == output["summary"]["answers"]["4"]
 
 
+@pytest.mark.long
 def test_spark_is_silent_unless_asked(tiny_analyzed):
     assert tiny_analyzed.run.stderr == ""
     assert "WARN" not in tiny_analyzed.run.stdout

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from kopitiam.synthetic import generate
 
 MOST_MB = 600
@@ -33,6 +35,7 @@ print("peak", int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").re
 """
 
 
+@pytest.mark.long
 def test_reading_a_large_folder_stays_below_600_mb(tmp_path):
     generated = generate(tmp_path / "data", scale=0.1, seed=3)
     done = subprocess.run(

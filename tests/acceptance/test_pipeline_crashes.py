@@ -37,7 +37,7 @@ CHAIN_SECONDS = 2400  # for all processes together, on a busy machine
 SETTINGS = SMALL_BATCHES | {"KOPI_GATEWAY__LEASE_SECONDS": str(CHAIN_SECONDS)}
 CHUNK_ROWS = 200
 CROWDED_CHUNK_ROWS = 6
-# So many batches of transactions that their partials are merged on the way, and again if that was cut short:
+# Enough batches of transactions that their partials are merged on the way, and again if that was cut short:
 # a quarter of them are of a year that no question covers, and leave no partials.
 CROWDED = FEW | {
     "transactions": (FAN_IN + 2) * CHUNKS_PER_BATCH * CROWDED_CHUNK_ROWS * 3 // 2,
@@ -52,7 +52,7 @@ SEEN_ELSEWHERE = {
     *("cleanup.files", "cleanup.done"),
 }
 # A run that was published when its pipeline died is tidied up after by a gateway, and passes no more points.
-OF_A_RUN_OF_THEIR_OWN = {"results.told", "cleanup.files", "cleanup.done"}
+OF_A_RUN_OF_THEIR_OWN = {"results.announced", "cleanup.files", "cleanup.done"}
 
 
 def at_points_of_its_own() -> list[tuple[str, bool]]:

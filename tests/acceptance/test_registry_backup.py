@@ -38,6 +38,7 @@ def do(config: Path, kopi: Callable[..., Any]) -> Do:
     return do
 
 
+@pytest.mark.long
 def test_a_restored_registry_equals_its_backup(config: Path, do: Do, tmp_path: Path) -> None:
     home, dump = tmp_path / "home", tmp_path / "backup.dump"
     do("node", "start", "postgresql")

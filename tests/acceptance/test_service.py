@@ -102,6 +102,27 @@ def test_a_service_killed_in_the_middle_of_an_upload_loses_nothing(
     assert service.outcomes("stored") <= service.expected_chunks(run) - 4
 
 
+@pytest.mark.long
+def test_an_analysis_by_a_running_service_prints_and_writes_the_same(
+    service: Service, analyze_tiny: Callable[..., Any], tiny_analyzed: Any, tmp_path: Path
+) -> None:
+    broken = tmp_path / "bin" / "java"  # Spark cannot start with it
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.2"\n')
+    remote = analyze_tiny("--server", service.url, env=ENVIRONMENT | {"JAVA_HOME": str(tmp_path)})
+    assert remote.run.code == 0, remote.run.stderr
+    assert remote.contents() == tiny_analyzed.contents()
+    assert remote.summary() == tiny_analyzed.summary()
+
+    def printed(analyzed: Any) -> str:
+        text = analyzed.run.stdout.replace(str(analyzed.out), "OUT")
+        return re.sub(r"[\d.]+ s$", "SECONDS", text, flags=re.MULTILINE)
+
+    assert printed(remote) == printed(tiny_analyzed)
+
+
 def test_a_client_killed_in_the_middle_resumes_with_the_rest_only(
     service: Service, folder: Path, tmp_path: Path, is_verified: Callable[[Path, Path], bool]
 ) -> None:
@@ -165,6 +186,7 @@ def test_a_service_stopped_while_answering_continues_the_run_after_a_restart(
     assert len(list((service.home / "results").glob(f"run={run}/attempt=*"))) == 1
 
 
+@pytest.mark.long
 def test_commands_list_show_download_and_cancel_a_run(
     service: Service, tiny_folder: Path, tmp_path: Path, kopi: Callable[..., Any], is_verified: Any
 ) -> None:
@@ -202,6 +224,7 @@ def test_a_second_service_on_the_same_home_is_refused(service: Service) -> None:
     assert "another kopi serve or a fleet uses this home" in second.stderr
 
 
+@pytest.mark.long
 def test_the_log_of_spark_is_bounded(service: Service) -> None:
     log = service.home / "scratch" / "spark.log"
     until(log.exists, ANSWER_SECONDS)

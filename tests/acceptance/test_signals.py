@@ -104,6 +104,7 @@ def has_taken_a_step(analysis):
         "group-terminated-after-a-step",
     ],
 )
+@pytest.mark.long
 def test_a_signal_ends_everything(analysis, number, to_group, moment, code):
     analysis.wait_until(moment)
     started = analysis.processes()

@@ -62,6 +62,7 @@ def test_a_service_killed_in_a_batch_answers_exactly_from_its_address(
 
 
 @pytest.mark.skipif(not IS_FULL, reason="in the full matrix: its parts are tested")
+@pytest.mark.long
 def test_an_analysis_is_exact_and_leaves_nothing_at_its_address(
     analyze_tiny: Callable, tiny_analyzed, addressed: dict[str, str], place: Path
 ) -> None:

@@ -235,6 +235,7 @@ def test_a_small_run_is_answered_while_a_large_one_keeps_coming(
     check_done(large)
 
 
+@pytest.mark.long
 def test_a_run_ended_by_force_leaves_nothing_and_does_not_affect_other_runs(
     service: Service, sales: Sales, tmp_path: Path, kopi: Callable[..., Any]
 ) -> None:

@@ -146,6 +146,7 @@ def drawn_is_answered(service: Service, drawn: Drawn, questions: Sequence[Questi
     return True
 
 
+@pytest.mark.long
 def test_own_questions_read_all_columns_of_all_tables() -> None:
     assert {name: table.columns for name, table in tables_of(ALL_COLUMNS).items()} == {
         name: table.columns for name, table in LAYOUT.items()
@@ -184,6 +185,7 @@ def test_own_questions_about_all_columns_are_answered_for_any_columns(
         assert all(clients.map(lambda each: drawn_is_answered(service, each, ALL_COLUMNS), drawn))
 
 
+@pytest.mark.long
 def test_wild_folders_are_answered(service: Service, tmp_path: Path) -> None:
     with ThreadPoolExecutor(AT_ONCE) as clients:
         assert all(
@@ -191,6 +193,7 @@ def test_wild_folders_are_answered(service: Service, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_own_questions_about_all_columns_of_wild_folders_are_answered(
     service: Service, tmp_path: Path
 ) -> None:
@@ -200,6 +203,7 @@ def test_own_questions_about_all_columns_of_wild_folders_are_answered(
         )
 
 
+@pytest.mark.long
 def test_wild_folders_with_100_000_and_10_000_distinct_amounts_in_a_chunk_are_answered(
     service: Service, tmp_path: Path
 ) -> None:

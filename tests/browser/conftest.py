@@ -27,6 +27,7 @@ Rows = list[tuple[str, ...]]
 SETTINGS = {
     "KOPI_GATEWAY__TOKENS": json.dumps({"anna": ANNA, "ben": BEN}),
     "KOPI_PIPELINE__SHARDS": "2",
+    "KOPI_PIPELINE__WARM_UP": "false",
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # no time spent on the better compiler
 }
 

@@ -3,6 +3,7 @@
 A private `kopi serve` gets a generated folder through the page, and some ended and failed runs.
 """
 
+import shutil
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ from prepared_runs import shelve_nodes, write_failed_run
 from visits import Visit
 
 from acceptance.services import ENVIRONMENT, Service
+from kopitiam import Client
 from kopitiam.contracts.messages import NodeRecord
 from kopitiam.synthetic import generate
 
@@ -26,6 +28,7 @@ SETTINGS = {
     "KOPI_PIPELINE__MAX_CHUNKS_PER_BATCH": "16",
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
 }
+DATA_SET = "penang"
 Scheme = Literal["light", "dark"]
 
 
@@ -39,6 +42,7 @@ def main(folder: Path) -> None:
         try:
             furnish(service)
             run = upload(browser, service, data, folder)
+            keep(service, data)
             for scheme in ("light", "dark"):
                 take_all(browser, service, run, folder, scheme)
         finally:
@@ -89,6 +93,17 @@ def upload(browser: Browser, service: Service, data: Path, folder: Path) -> str:
     return run
 
 
+def keep(service: Service, data: Path) -> None:
+    """Send the folder to a data set: without its last quarter, then whole."""
+    with Client(service.url) as client, tempfile.TemporaryDirectory() as scratch:
+        part = Path(shutil.copytree(data, Path(scratch) / "part"))
+        for month in ("202504", "202505", "202506"):
+            for file in part.rglob(f"*_{month}.csv"):
+                file.unlink()
+        for folder in (part, data):
+            client.submit(folder, "Penang, quarter by quarter", data=DATA_SET)
+
+
 def hold(context: BrowserContext, after: int) -> None:
     seen = 0
 
@@ -107,8 +122,9 @@ def take_all(browser: Browser, service: Service, run: str, folder: Path, scheme:
     context = browser.new_context(viewport=DESK, color_scheme=scheme)
     page = context.new_page()
     places: dict[str, tuple[str, Callable[[], None]]] = {
-        "runs": ("#/", lambda: expect(page.locator("table.runs tbody tr")).to_have_count(3)),
+        "runs": ("#/", lambda: expect(page.locator("table.runs tbody tr")).to_have_count(5)),
         "answers": (f"#/runs/{run}", lambda: expect(page.locator("#chart-4 svg")).to_be_visible()),
+        "dataset": (f"#/data/{DATA_SET}", lambda: expect(page.locator(".calendar table")).to_have_count(3)),
         "questions": ("#/questions", lambda: expect(page.locator(".catalog article")).to_have_count(5)),
         "fleet": ("#/fleet", lambda: expect(page.locator(".node")).to_have_count(8)),
     }

@@ -21,7 +21,7 @@ MADE_OF_TEXT = "() => document.querySelectorAll('img[src=x], [onerror]').length"
 BARS = """name => [...document.querySelectorAll(`#chart-${name} path`)]
     .filter(path => path.firstElementChild?.localName === "title")
     .map(path => ({
-        told: Object.fromEntries(path.textContent.split("; ").map(pair => pair.split(": "))),
+        label: Object.fromEntries(path.textContent.split("; ").map(pair => pair.split(": "))),
         width: path.getBBox().width,
         height: path.getBBox().height,
     }))"""
@@ -103,8 +103,8 @@ def test_every_answer_is_drawn_with_its_exact_figures(
     answer_page(visit, done)
     for name in builtin():
         expect(visit.page.locator(f"#chart-{name} svg")).to_be_visible()
-    told = {bar["told"]["tpv"] for bar in visit.page.evaluate(BARS, "3")}
-    assert {ringgit(tpv) for _, _, tpv in expected["3"]} == told
+    label = {bar["label"]["tpv"] for bar in visit.page.evaluate(BARS, "3")}
+    assert {ringgit(tpv) for _, _, tpv in expected["3"]} == label
 
 
 def amount_of(text: str) -> Decimal:
@@ -115,11 +115,11 @@ def bars(visit: Visit, name: str, figure: str, size: str = "width") -> list[dict
     """Return the texts of the bars, after checking that all are drawn to one scale."""
     expect(visit.page.locator(f"#chart-{name} svg")).to_be_visible()
     drawn: list[dict[str, Any]] = visit.page.evaluate(BARS, name)
-    most = max(drawn, key=lambda bar: amount_of(bar["told"][figure]))
+    most = max(drawn, key=lambda bar: amount_of(bar["label"][figure]))
     for bar in drawn:
-        share = float(amount_of(bar["told"][figure]) / amount_of(most["told"][figure]))
+        share = float(amount_of(bar["label"][figure]) / amount_of(most["label"][figure]))
         assert bar[size] / most[size] == pytest.approx(share, abs=0.01)
-    return [bar["told"] for bar in drawn]
+    return [bar["label"] for bar in drawn]
 
 
 def test_the_bars_stand_for_the_figures_of_the_independent_computation(
@@ -181,15 +181,15 @@ def test_bad_rows_and_quoted_lines_are_accounted_for(visit: Visit, sound_folder:
     visit.choose(sound_folder)
     visit.start("Quotes")
     visit.await_state("Done")
-    assert visit.rows("Rows that were set aside") == [
+    assert visit.rows("Rejected rows") == [
         [
             "transactions/transactions_202401.csv",
             "4",
-            visit.rows("Rows that were set aside")[0][2],
+            visit.rows("Rejected rows")[0][2],
             "c,2,,much,2024-02-01 10:00:00",
         ]
     ]
-    assert "final_amount 'much'" in visit.rows("Rows that were set aside")[0][2]
+    assert "final_amount 'much'" in visit.rows("Rejected rows")[0][2]
     expect(visit.page.locator(".account")).to_contain_text("8 rows read = 7 used + 1 rejected")
     shown = {row[1]: row[2] for row in visit.rows("Total payment value per half-year and store")}
     assert shown == {store: ringgit(tpv) for _, store, tpv in expected["3"]}
@@ -215,7 +215,7 @@ def test_markup_in_names_and_rows_is_text_everywhere(visit: Visit, sound_folder:
     expect(visit.page.locator("#chart-2_1 svg")).to_contain_text(MARKUP)
     visit.page.locator("#chart-4 path.f-h6").first.hover()
     assert visit.rows("Total payment value per half-year and store")[0][1] == MARKUP
-    (rejected,) = visit.rows("Rows that were set aside")
+    (rejected,) = visit.rows("Rejected rows")
     assert rejected[0] == f"transactions/{file}"
     assert MARKUP in rejected[2]
     assert MARKUP in rejected[3]

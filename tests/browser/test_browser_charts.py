@@ -63,9 +63,9 @@ def test_bars_have_the_length_and_the_text_of_their_figures(guest: Visit, bare_g
     assert len(drawn) == len(figures)
     most = max(bar["width"] for bar in drawn)
     for bar in drawn:
-        told = dict(part.split(": ") for part in bar["title"].split("; "))
-        figure = figures[told["store_name"] + told["year_half_created_at"]]
-        assert told["tpv"] == ringgit(figure)
+        parts = dict(part.split(": ") for part in bar["title"].split("; "))
+        figure = figures[parts["store_name"] + parts["year_half_created_at"]]
+        assert parts["tpv"] == ringgit(figure)
         assert bar["width"] / most == pytest.approx(float(figure / max(figures.values())), abs=0.01)
 
 

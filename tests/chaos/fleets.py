@@ -50,7 +50,10 @@ services = {services}
 "spark.driver.memory" = "1g"
 "spark.sql.shuffle.partitions" = "1"
 """
-_SHORT_LIVED_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # half the time to the first answer
+_SHORT_LIVED = {  # half the time to the first answer
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+    "KOPI_PIPELINE__WARM_UP": "false",
+}
 
 
 @contextlib.contextmanager
@@ -90,7 +93,7 @@ class Fleet:
         self._ended: dict[int, int] = {}  # with their exit codes
         self._places = FleetHome(self.home)
         callers = {name: value for name, value in os.environ.items() if not name.startswith("KOPI_")}
-        self._environment = callers | _SHORT_LIVED_JAVA
+        self._environment = callers | _SHORT_LIVED
         port = self.url.rpartition(":")[2]
         pace = {"beat": BEAT_SECONDS, "timeout": TIMEOUT_SECONDS}
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import httpx
 import psutil
-from clients import Trickle, rows_of, trickling
+from clients import trickling
 from fleets import PATIENCE_SECONDS, Fleet
 
-# The points of the coordinator that a leader passes: force_end.told belongs to gateways.
+from trickle import Trickle, rows_of
+
+# The points of the coordinator that a leader passes: force_end.announced belongs to gateways.
 COORDINATOR_POINTS = (
     "barrier.decided",
     "barrier.opened",
@@ -26,7 +28,7 @@ COORDINATOR_POINTS = (
     "force_end.recorded",
 )
 # The points that every successor passes: it takes the lead, and finds the old leader dead.
-TAKEOVER_POINTS = ("epoch.wanted", "epoch.taken", "revival.decided", "revival.recorded")
+TAKEOVER_POINTS = ("epoch.requested", "epoch.taken", "revival.decided", "revival.recorded")
 _LEASE_SECONDS = 2.0  # of the run whose client is gone
 _DYING_SECONDS = 60.0
 _TRIES = 3

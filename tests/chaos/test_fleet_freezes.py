@@ -38,7 +38,7 @@ def resume(fleet: Fleet, frozen: StruckNode) -> None:
     assert re.search(r"^kopi: .*epoch \d+ is stale$", log, re.MULTILINE), log
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_a_frozen_pipeline_that_resumes_after_its_replacement_counts_nothing_twice(
     fleet: Fleet, observer: RegistryObserver, small_folder: Path, tmp_path: Path
 ) -> None:

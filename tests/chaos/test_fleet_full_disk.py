@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import httpx
-from clients import check_answers
+import pytest
 from fleets import Fleet
 
 from full_disk import fill, mounted
 from kopitiam.client.client import Client
+from trickle import check_answers
 
 
 def alarm_of(fleet: Fleet, name: str) -> str | None:
@@ -16,6 +17,7 @@ def alarm_of(fleet: Fleet, name: str) -> str | None:
     return alarm
 
 
+@pytest.mark.long
 def test_a_pipeline_without_space_for_partials_has_an_alarm_until_there_is_space(
     fleet: Fleet, small_folder: Path, tmp_path: Path
 ) -> None:

@@ -4,10 +4,11 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from clients import Trickle, check_answers, trickling
+from clients import trickling
 from fleets import PATIENCE_SECONDS, Fleet
 
 from kopitiam.contracts.runs import RunState
+from trickle import Trickle, check_answers
 
 TWO_SHARDS = """[pipeline]
 shards = 2
@@ -21,7 +22,7 @@ def shards_of(fleet: Fleet, run: str) -> set[int]:
     return {shard for shards in fleet.registry.progress(run).values() for shard in shards}
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_nodes_and_shards_are_added_and_removed_during_uploads(
     fleet: Fleet, small_folder: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -36,7 +37,7 @@ def test_nodes_and_shards_are_added_and_removed_during_uploads(
             fleet.await_recovery(fleet.kill("gateway-2"))
             fleet.await_whole()
 
-            with contextlib.closing(Trickle(fleet, small_folder, second)) as new:
+            with contextlib.closing(Trickle(second, small_folder)) as new:
                 new.may_finish.set()
                 new.send()
                 new.fetch(tmp_path / "new")
@@ -53,6 +54,7 @@ def test_nodes_and_shards_are_added_and_removed_during_uploads(
     assert fleet.pids() == pids
 
 
+@pytest.mark.long
 def test_settings_that_leave_a_run_without_a_pipeline_are_refused(fleet: Fleet) -> None:
     run = fleet.registry.open_run({}, "", "", idempotency_key=None, lease_seconds=600, shards=2).run.run
     command = fleet.start_command("cluster", "up", "--config", str(fleet.config))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clients import check_answers, submitting, trickling
+from clients import submitting, trickling
 from fleets import BEAT_SECONDS, TIMEOUT_SECONDS, Fleet
 
 from kopitiam.client.client import Client
@@ -19,6 +19,7 @@ from kopitiam_chaos.observer import RegistryObserver
 from kopitiam_chaos.strikes import StruckNode
 from sampling import IS_FULL
 from trees import paths_below
+from trickle import check_answers
 
 NODES = ("gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3")
 VICTIMS = NODES if IS_FULL else ("gateway-1", "pipeline-1", "monitor-3")
@@ -80,6 +81,7 @@ def test_postgresql_killed_at_the_end_of_an_upload_is_revived_and_the_upload_fin
     assert observer.violations() == []
 
 
+@pytest.mark.long
 def test_nodes_stopped_by_sigterm_exit_at_once_and_are_not_revived_by_a_new_leader(
     fleet: Fleet, observer: RegistryObserver
 ) -> None:
@@ -127,6 +129,7 @@ def test_runs_cancelled_while_the_pipeline_is_stopped_are_never_processed(
     fleet.note(f"pipeline-1: files of the cancelled runs removed after {took:.1f} s")
 
 
+@pytest.mark.long
 def test_a_stopped_fleet_leaves_no_process_port_lock_or_record(fleet: Fleet) -> None:
     ports = listening_ports(fleet.processes())
     assert len(ports) >= len(("gateway", "postgresql", "rabbitmq"))

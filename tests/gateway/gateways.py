@@ -18,7 +18,7 @@ from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import GatewaySection, PipelineSection, Settings, StorageSection
 from kopitiam.gateway.app import close_gateway, open_gateway
 from kopitiam.gateway.context import Gateway
-from kopitiam.gateway.server import serving
+from kopitiam.gateway.server import listen, serving
 from kopitiam.registry import Fence, open_registry
 from waiting import PATIENCE_SECONDS
 
@@ -47,7 +47,9 @@ def served(
     with closing(open_registry("sqlite", registry_home or home)) as registry, closing(MemoryBus()) as bus:
         gateway = open_gateway(Fence(name, 1, "a life"), settings, registry, bus)
         try:
-            with serving(gateway) as url:
+            port = listen(section)
+            with serving(gateway, port):
+                url = section.url_at(*port.getsockname())  # it may advertise another one
                 yield Served(gateway, GatewayClient(url, home, verify=not section.tls_cert))
         finally:
             close_gateway(gateway)

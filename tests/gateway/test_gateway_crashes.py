@@ -23,6 +23,7 @@ BODIES = [parquet_of("users", 10, 1), parquet_of("users", 20, 100)]
 
 
 @pytest.mark.parametrize(("point", "nth"), SAMPLE)
+@pytest.mark.long
 def test_a_gateway_killed_at_any_point_loses_nothing_it_acknowledged(
     start, serve, point: str, nth: int
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_gateway_killed_at_any_point_loses_nothing_it_acknowledged(
     assert {path.name for path in client.files_of(run)} == {"chunk-00000.parquet", "chunk-00001.parquet"}
 
 
+@pytest.mark.long
 def test_bad_rows_survive_a_kill_between_their_file_and_the_registry(start, serve) -> None:
     body = b"user_id,birthdate\n1,\nbad,\n"
     doomed = start(KOPI_CRASH_AT="chunk.durable")
@@ -66,6 +68,7 @@ def test_bad_rows_survive_a_kill_between_their_file_and_the_registry(start, serv
     assert client.http.get(f"/api/v1/runs/{run}/rejected.csv").text.count("bad,") == 1
 
 
+@pytest.mark.long
 def test_an_unregistered_body_is_replaced_by_another_one(start, serve) -> None:
     """The gateway was killed when the body was durable but not registered."""
     lost, sent = b"user_id,birthdate\n1,\nbad,\n", b"user_id,birthdate\n2,\n3,\n4,\nworse,\n"
@@ -84,9 +87,7 @@ def test_an_unregistered_body_is_replaced_by_another_one(start, serve) -> None:
     assert client.put(run, 0, lost, media_type=CSV).status_code == 409
     assert client.durable(run) == {0: hashlib.sha256(sent).hexdigest()}
     (chunk,) = served.gateway.registry.chunks(run, "users")
-    landed = served.gateway.storage.path(
-        chunk_key(served.gateway.storage, run, chunk, chunk.digest, chunk.is_beside)
-    )
+    landed = served.gateway.storage.path(chunk_key(served.gateway.storage, run, chunk))
     assert hashlib.sha256(landed.read_bytes()).hexdigest() == chunk.landed
     assert pq.read_table(landed, partitioning=None)["user_id"].to_pylist() == [2, 3, 4]
     assert [path for path in client.files_of(run) if path.suffix == ".parquet"] == [landed]
@@ -95,6 +96,7 @@ def test_an_unregistered_body_is_replaced_by_another_one(start, serve) -> None:
     assert client.end(run, chunks=1, rows=3).status_code == 200
 
 
+@pytest.mark.long
 def test_an_orphan_left_by_a_kill_after_registration_is_removed_by_the_next_upload(start, serve) -> None:
     """The kill comes between the commit of the registry and the removal."""
     doomed = start(KOPI_CRASH_AT="chunk.durable")
@@ -114,6 +116,7 @@ def test_an_orphan_left_by_a_kill_after_registration_is_removed_by_the_next_uplo
     assert remaining.read_bytes() == BODIES[1]
 
 
+@pytest.mark.long
 def test_an_orphan_beside_the_registered_body_is_removed_when_it_is_sent_again(start, serve) -> None:
     """The gateway was killed after storing it beside another body, which was registered later."""
     client = serve().client
@@ -132,6 +135,7 @@ def test_an_orphan_beside_the_registered_body_is_removed_when_it_is_sent_again(s
     assert landed.read_bytes() == BODIES[0]
 
 
+@pytest.mark.long
 def test_one_of_many_bodies_wins_the_number_of_an_orphan(start, serve) -> None:
     doomed = start(KOPI_CRASH_AT="chunk.durable")
     before = doomed.connect()
@@ -147,14 +151,13 @@ def test_one_of_many_bodies_wins_the_number_of_an_orphan(start, serve) -> None:
     assert sorted(answers) == [201] + [409] * 7
     winner = bodies[answers.index(201)]
     (chunk,) = served.gateway.registry.chunks(run, "users")
-    landed = served.gateway.storage.path(
-        chunk_key(served.gateway.storage, run, chunk, chunk.digest, chunk.is_beside)
-    )
+    landed = served.gateway.storage.path(chunk_key(served.gateway.storage, run, chunk))
     assert landed.read_bytes() == winner
     assert served.client.files_of(run) == [landed]
 
 
 @pytest.mark.parametrize("point", END_POINTS)
+@pytest.mark.long
 def test_a_gateway_killed_around_the_seal_of_a_table_accepts_its_end_again(start, serve, point: str) -> None:
     doomed = start(KOPI_CRASH_AT=point)
     before = doomed.connect()
@@ -162,7 +165,7 @@ def test_a_gateway_killed_around_the_seal_of_a_table_accepts_its_end_again(start
     assert before.put(run, 0, BODIES[0]).status_code == 201
     with contextlib.suppress(httpx.TransportError):  # TABLE_END is sent while the client is answered
         before.end(run, chunks=1, rows=10)
-        assert point == "table.told"
+        assert point == "table.announced"
     assert doomed.is_killed()
 
     client = serve().client
@@ -179,6 +182,7 @@ def test_a_gateway_killed_around_the_seal_of_a_table_accepts_its_end_again(start
 
 
 @pytest.mark.parametrize("point", FORCE_END_POINTS)
+@pytest.mark.long
 def test_a_gateway_killed_around_force_end_leaves_nothing_half_ended(start, point: str) -> None:
     doomed = start(KOPI_CRASH_AT=point)
     before = doomed.connect()

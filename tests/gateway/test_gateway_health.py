@@ -177,7 +177,7 @@ def test_nodes_are_listed_as_registered(shared) -> None:
     try:
         assert shared.client.http.get("/api/v1/nodes").json() == [asdict(known) | {"heard_seconds_ago": None}]
     finally:
-        shared.gateway.registry.forget_node("gateway-1")
+        shared.gateway.registry.delete_node("gateway-1")
 
 
 def statuses(response: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -220,7 +220,7 @@ def test_events_end_when_the_run_is_removed(shared, run: str) -> None:
     watcher.start()
     eventually(lambda: seen == ["open"])
     registry.move(run, RunState.FAILED)
-    registry.forget_run(run)
+    registry.delete_run(run)
     watcher.join(PATIENCE_SECONDS)
     assert not watcher.is_alive()
     assert seen in (["open"], ["open", "failed"])
@@ -235,7 +235,7 @@ def test_small_responses_are_not_delayed_by_nagle(shared: Served) -> None:
 def test_a_gateway_is_not_ready_while_its_embedded_pipeline_fails(serve) -> None:
     served = serve()
     health = served.gateway.health
-    health.trouble = "Spark's process died; Spark is being started again"
+    health.failure = "Spark's process died; Spark is being started again"
     response = served.client.http.get("/readyz")
     assert (response.status_code, response.json()["error"]) == (503, "unavailable")
     assert "Spark's process died" in response.text

@@ -96,6 +96,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.long
 def test_bombs_are_refused_within_bounded_memory(start) -> None:
     process = start()
     client = process.connect()
@@ -112,6 +113,7 @@ def test_bombs_are_refused_within_bounded_memory(start) -> None:
     assert client.durable(run, "menu_items") == {}
 
 
+@pytest.mark.long
 def test_the_largest_sound_bodies_fit_into_the_memory_of_an_examiner(client: GatewayClient, run: str) -> None:
     limit = 64 << 20
     header = "transaction_id,store_id,user_id,final_amount,created_at\n"
@@ -128,6 +130,7 @@ def test_the_largest_sound_bodies_fit_into_the_memory_of_an_examiner(client: Gat
     )
 
 
+@pytest.mark.long
 def test_many_large_bodies_at_once_stay_within_bounded_memory(start) -> None:
     process = start(KOPI_GATEWAY__MAX_BODIES="4")
     client = process.connect()
@@ -157,6 +160,7 @@ def is_sound(client: GatewayClient, run: str, number: int) -> bool:
     return stored.num_rows == 10 and stored.schema.names == TABLES["transactions"].schema.names
 
 
+@pytest.mark.long
 def test_parquet_with_flipped_bytes_is_refused_or_really_sound(client: GatewayClient, run: str) -> None:
     chance, sound = random.Random(7), parquet_of("transactions")
     stored = 0
@@ -199,6 +203,7 @@ def test_footers_that_would_lose_rows_in_spark_are_refused(client: GatewayClient
     assert client.durable(run, "transactions") == {}
 
 
+@pytest.mark.long
 def test_a_body_that_takes_its_examiner_too_long_is_refused(serve, monkeypatch) -> None:
     endless = "lambda order: [None for _ in iter(int, 1)]"
     code = f"import kopitiam.gateway.examiner as e; e.SECONDS, e.examine = 1, {endless}; e.main()"

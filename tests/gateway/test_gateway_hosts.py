@@ -11,6 +11,8 @@ from gateway_client import GatewayClient
 
 from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.contracts.messages import NodeRecord
+from kopitiam.gateway.dashboard.pages import stamp
 from kopitiam.gateway.server import listen
 
 ROUTES = (
@@ -121,6 +123,36 @@ def test_a_page_of_the_gateway_itself_may_open_runs_also_behind_a_proxy_with_tls
     ):
         headers = [("Host", host), ("Origin", origin), ("Content-Type", "application/json")]
         assert call(client, headers, "POST")[0] == 201, origin
+
+
+def test_a_page_of_another_gateway_of_the_fleet_may_call_this_one(serve) -> None:
+    served = serve(tokens={"anna": "s3cret"})
+    node = NodeRecord("gateway-2", "gateway", 1, "http://H2:8440", "alive", 0.0, 1)
+    served.gateway.registry.report_node(node)
+    served.gateway.registry.report_node(NodeRecord("monitor-1", "monitor", 1, "http://m:1", "alive", 0.0, 1))
+    http, page = served.client.http, {"Origin": "http://h2:8440"}
+    asking = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization"}
+    allowed = http.options("/api/v1/runs", headers=page | asking)
+    assert (allowed.status_code, allowed.content) == (204, b"")
+    assert allowed.headers["access-control-allow-origin"] == "http://h2:8440"
+    assert "PUT" in allowed.headers["access-control-allow-methods"]
+    assert "authorization" in allowed.headers["access-control-allow-headers"]
+    token = {"Authorization": "Bearer s3cret"}
+    opened = http.post("/api/v1/runs", json={}, headers=page | token)
+    refused = http.post("/api/v1/runs", json={}, headers=page)
+    assert (opened.status_code, refused.status_code) == (201, 401), "a token is needed all the same"
+    for answer in (opened, refused, http.get("/readyz", headers=page)):
+        assert answer.headers["access-control-allow-origin"] == "http://h2:8440"
+        assert "retry-after" in answer.headers["access-control-expose-headers"]
+    for origin in ("http://h2", "https://h2:8440", "http://h2:84401", "http://m:1"):
+        other = http.options("/api/v1/runs", headers=asking | {"Origin": origin})
+        assert "access-control-allow-origin" not in other.headers
+        assert http.post("/api/v1/runs", json={}, headers={"Origin": origin} | token).status_code == 403
+    policy = http.get("/").headers["content-security-policy"]
+    assert "connect-src 'self' http://h2:8440;" in policy
+    worker = http.get(f"/static/{stamp()}/upload/worker.js")
+    assert worker.headers["content-security-policy"] == policy
+    assert worker.headers["cache-control"] == "no-cache", "the policy of the worker comes with its file"
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "10.0.0.1:0", "gateway.example:0"])

@@ -21,7 +21,7 @@ HOUR = 3600
 @pytest.fixture
 def often(monkeypatch) -> None:
     monkeypatch.setattr(janitor, "_ROUND_SECONDS", 0.05)
-    monkeypatch.setattr(janitor, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(janitor, "SETTLING_SECONDS", 0.0)
     monkeypatch.setattr(coordinator, "RECONCILE_SECONDS", 0.05)
 
 
@@ -164,12 +164,12 @@ def test_files_of_ended_runs_are_swept_and_those_of_unknown_runs_after_orphan_ho
 @pytest.mark.usefixtures("often")
 def test_the_janitor_survives_errors_of_the_registry(serve, monkeypatch) -> None:
     served = serve()
-    registry, troubles = served.gateway.registry, iter([RegistryUnavailable("gone"), OSError(28, "full")])
+    registry, failures = served.gateway.registry, iter([RegistryUnavailable("gone"), OSError(28, "full")])
     healthy = registry.finished_before
 
     def finished_before(*arguments, **more):
-        for trouble in troubles:
-            raise trouble
+        for failure in failures:
+            raise failure
         return healthy(*arguments, **more)
 
     monkeypatch.setattr(registry, "finished_before", finished_before)
@@ -178,4 +178,4 @@ def test_the_janitor_survives_errors_of_the_registry(serve, monkeypatch) -> None
         assert client.put(run).status_code == 201
         registry.move(run, RunState.FAILED, "left files behind")
         eventually(lambda: client.files_of(run) == [])
-    assert next(troubles, None) is None
+    assert next(failures, None) is None

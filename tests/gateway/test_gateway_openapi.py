@@ -32,6 +32,8 @@ CALLS = [
     ("GET", "/api/v1/runs/{run}/rejected.csv"),
     ("GET", "/api/v1/runs/{run}/results"),
     ("GET", "/api/v1/runs/{run}/results/{answer}/rows"),
+    ("GET", "/api/v1/runs/{run}/results/{answer}/rows-behind"),
+    ("GET", "/api/v1/runs/{run}/results/changes.json"),
     ("GET", "/api/v1/runs/{run}/results/report.html"),
     ("GET", "/api/v1/runs/{run}/results/results.xlsx"),
     ("GET", "/api/v1/runs/{run}/results/summary.json"),
@@ -40,6 +42,21 @@ CALLS = [
     ("PUT", "/api/v1/runs/{run}/tables/{table}/chunks/{number}"),
     ("POST", "/api/v1/runs/{run}/tables/{table}/end"),
     ("PUT", "/api/v1/runs/{run}/tables/{table}/rejected"),
+    ("POST", "/api/v1/runs/{run}/files"),
+    ("GET", "/api/v1/runs/{run}/files"),
+    ("PUT", "/api/v1/runs/{run}/files/{file}/chunks/{number}"),
+    ("GET", "/api/v1/runs/{run}/files/{file}/chunks"),
+    ("PUT", "/api/v1/runs/{run}/files/{file}/rejected"),
+    ("POST", "/api/v1/runs/{run}/files/{file}/end"),
+    ("POST", "/api/v1/runs/{run}/seal"),
+    ("GET", "/api/v1/data"),
+    ("GET", "/api/v1/data/{name}"),
+    ("DELETE", "/api/v1/data/{name}"),
+    ("POST", "/api/v1/data/{name}/sql"),
+    ("GET", "/api/v1/data/{name}/sql/{query}"),
+    ("DELETE", "/api/v1/data/{name}/sql/{query}"),
+    ("GET", "/api/v1/data/{name}/sql/{query}/rows"),
+    ("GET", "/api/v1/data/{name}/sql/{query}.{form}"),
     ("GET", "/api/v1/questions"),
     ("POST", "/api/v1/questions/check"),
     ("GET", "/api/v1/nodes"),
@@ -58,7 +75,7 @@ def document(shared) -> Any:
 
 def modes(path: str) -> list[GenerationMode]:
     """Calls without parameters cannot get invalid ones."""
-    return list(GenerationMode) if "/runs" in path else [GenerationMode.POSITIVE]
+    return list(GenerationMode) if "/runs" in path or "{name}" in path else [GenerationMode.POSITIVE]
 
 
 CASES = [(mode, method, path) for method, path in CALLS for mode in modes(path)]
@@ -66,7 +83,7 @@ CASES = [(mode, method, path) for method, path in CALLS for mode in modes(path)]
 
 @pytest.mark.parametrize(("mode", "method", "path"), CASES)
 def test_every_call_conforms_for_generated_requests(shared, document, mode, method: str, path: str) -> None:
-    run = shared.client.open_run()
+    run = shared.client.open_run(**({"data": {"name": "any", "upload": True}} if "/files" in path else {}))
     operation = document[path][method]
 
     @settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)

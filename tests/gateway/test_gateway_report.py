@@ -1,6 +1,8 @@
 """The report of a run, made from its published answers on request."""
 
 import json
+from dataclasses import replace
+from decimal import Decimal
 
 import httpx
 import pytest
@@ -16,7 +18,7 @@ SUMMARY = RunSummary(QuestionSet.of_catalog(), {"users": RowCount(10, 1)}, {"sto
 REJECTED = 'table,file,line,reason,row\nusers,users.csv,7,no date <b>,"1,x"\n'
 
 
-def report(served: Served, run: str, **parameters: bool) -> httpx.Response:
+def report(served: Served, run: str, **parameters: bool | str) -> httpx.Response:
     return served.client.http.get(f"/api/v1/runs/{run}/results/report.html", params=parameters)
 
 
@@ -45,6 +47,33 @@ def test_a_report_shows_the_published_answers(shared: Served) -> None:
         assert text in response.text
     assert "<script" not in response.text
     assert report(shared, run).content == response.content
+
+
+def test_a_report_shows_what_changed_since_another_run(shared: Served) -> None:
+    earlier, later = shared.client.open_run(), shared.client.open_run()
+    publish(shared, earlier, small_answers(store="North"))
+    answers = small_answers(store="North")
+    changed = replace(
+        answers, tables=answers.tables | {"3": [("2024-H1", 1, "North", Decimal("115000"), True)]}
+    )
+    publish(shared, later, changed)
+    text = report(shared, later, since=earlier).text
+    for shown in (f"Since run {earlier}", "2 gone, 1 changed.", "-RM 922.885", "-0.8"):
+        assert shown in text
+    path = f"/api/v1/runs/{later}/results/changes.json"
+    changes = shared.client.http.get(path, params={"since": earlier}).json()
+    assert {name: changes[name]["same"] for name in changes} == {"1": 4, "2_1": 2, "2_2": 2, "3": 0, "4": 3}
+    assert changes["3"]["rows"][0] == {
+        "state": "changed",
+        "year_half_created_at": "2024-H1",
+        "store_id": 1,
+        "store_name": "North",
+        "before": {"tpv": "115922.8850"},
+        "after": {"tpv": "115000.0000"},
+        "times": 1,
+    }
+    assert shared.client.http.get(path).status_code == 422
+    assert shared.client.http.get(path, params={"since": "f" * 24}).status_code == 404
 
 
 def test_the_error_of_a_failed_run_has_no_paths_of_the_service(shared: Served, run: str) -> None:

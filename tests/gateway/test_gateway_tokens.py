@@ -140,7 +140,7 @@ def test_an_invalid_certificate_is_refused_before_the_start(tmp_path, files, nam
 
 @pytest.mark.parametrize("key", ["tls_cert", "tls_key"])
 def test_a_certificate_without_its_key_or_the_reverse_is_refused(key: str) -> None:
-    with pytest.raises(ValidationError, match="tls_cert and tls_key: want both or none"):
+    with pytest.raises(ValidationError, match="tls_cert and tls_key: set both or neither"):
         GatewaySection.model_validate({key: "file.pem"})
 
 

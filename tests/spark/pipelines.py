@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -86,7 +87,7 @@ class Pipeline:
         self.work = BatchWork(NAME, spark, self.registry, self.storage, self.fence, self.stopping)
         self.checkpoint = self.home.checkpoint(NAME, range(shards))
         self.committed: list[Batch] = []
-        self._numbers = itertools.count()
+        self._query, self._numbers = f"by hand {uuid.uuid4().hex}", itertools.count()
         self.on_committed: Callable[[Batch], None] = lambda _: None
         (path / "scratch").mkdir(exist_ok=True)
         self.finalizer = Finalizer(self.work, path / "scratch")
@@ -193,7 +194,9 @@ class Pipeline:
         descriptors = Descriptors.of_rows([LOG_ROW(*row) for row in rows])
         if start != end:
             watch = Stopwatch()
-            self.stream._commit(self.work.process("by hand", next(self._numbers), descriptors, watch), watch)
+            self.stream._commit(
+                self.work.process(self._query, next(self._numbers), descriptors, watch), watch
+            )
         return start != end
 
     def process(self) -> None:

@@ -22,7 +22,7 @@ from question_oracle import expected_rows
 from sampling import IS_FULL
 
 PARAMETERS = Parameters(top=2)
-EXAMPLES = 60 if IS_FULL else 4
+EXAMPLES = 60 if IS_FULL else 2
 AT_ONCE = 8  # questions in a run
 quickly = settings(
     deadline=None,

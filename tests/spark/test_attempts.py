@@ -84,6 +84,7 @@ def test_an_attempt_whose_process_was_killed_counts_without_a_reason(ready):
     assert pipeline.reason(run).endswith("the last time the pipeline's process died without an error")
 
 
+@pytest.mark.long
 def test_two_failed_attempts_are_forgotten_when_the_third_succeeds(ready):
     pipeline, run = ready
     for number in range(2):
@@ -93,6 +94,7 @@ def test_two_failed_attempts_are_forgotten_when_the_third_succeeds(ready):
     assert pipeline.registry.attempts([run], "final") == {}
 
 
+@pytest.mark.long
 def test_an_attempt_that_ends_without_fault_of_its_run_is_withdrawn(ready, monkeypatch):
     pipeline, run = ready
     monkeypatch.setattr(finalize, "answer", raising(Unavailable("storage is away")))
@@ -133,6 +135,7 @@ def test_a_stop_withdraws_all_running_attempts(ready, monkeypatch):
     assert pipeline.registry.attempts([run], "final") == {}
 
 
+@pytest.mark.long
 def test_a_commit_that_fails_withdraws_the_attempt(make_pipeline, monkeypatch):
     pipeline = make_pipeline()
     run = pipeline.upload(CHUNKS)
@@ -147,6 +150,7 @@ def test_a_commit_that_fails_withdraws_the_attempt(make_pipeline, monkeypatch):
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
+@pytest.mark.long
 def test_provisional_answers_that_always_crash_are_given_up_and_the_run_continues(ready, monkeypatch):
     pipeline, run = ready
     with monkeypatch.context() as patches:

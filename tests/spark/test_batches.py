@@ -41,6 +41,7 @@ def flip_a_bit(file: Path) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.long
 def test_runs_with_different_questions_share_a_batch(make_pipeline):
     pipeline = make_pipeline(shards=2)
     runs = {asked: pipeline.upload(CHUNKS, asked) for asked in ASKED}
@@ -78,6 +79,7 @@ def poisoned(make_pipeline) -> tuple[Pipeline, dict[str, str]]:
     return pipeline, runs
 
 
+@pytest.mark.long
 def test_a_poisoned_chunk_fails_its_own_run_only_and_is_named(poisoned):
     pipeline, runs = poisoned
     sound = pipeline.upload(CHUNKS)
@@ -102,13 +104,14 @@ def test_a_poisoned_chunk_fails_its_own_run_only_and_is_named(poisoned):
     assert pipeline.answers(sound) == plain(CHUNKS)
 
 
+@pytest.mark.long
 def test_chunks_of_a_run_that_is_over_are_skipped(make_pipeline):
     pipeline = make_pipeline(max_chunks=len(CHUNKS))
     ended, failed, forgotten, sound = (pipeline.upload(CHUNKS) for _ in range(4))
     pipeline.step()  # all of `ended`
     for run in (ended, forgotten):
         pipeline.registry.force_end(run, "cancelled")
-    pipeline.registry.forget_run(forgotten)
+    pipeline.registry.delete_run(forgotten)
     pipeline.registry.move(failed, RunState.FAILED, "wrong")
 
     pipeline.process()
@@ -120,6 +123,7 @@ def test_chunks_of_a_run_that_is_over_are_skipped(make_pipeline):
     assert pipeline.answers(sound) == plain(CHUNKS)
 
 
+@pytest.mark.long
 def test_a_run_that_ends_while_its_batch_is_computed_leaves_nothing(make_pipeline, monkeypatch):
     pipeline = make_pipeline()
     ended, sound = pipeline.upload(CHUNKS), pipeline.upload(CHUNKS)
@@ -153,6 +157,7 @@ def test_a_fenced_pipeline_fails_no_run(make_pipeline):
     assert old.home.chunk(run, "transactions", 0, 0).exists()
 
 
+@pytest.mark.long
 def test_a_full_disk_fails_no_run(make_pipeline, tmp_path, monkeypatch):
     with mounted(tmp_path / "disk") as disk:
         storage = LocalStorage(disk)

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunked_sales import NAMES, Chunk, in_normal_form, plain
+from chunked_sales import NAMES, NOON, Chunk, in_normal_form, plain
 from plans import KINDS, partial_plan
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -20,14 +21,15 @@ from pyspark.sql import functions as f
 from catalog_tables import TABLES
 from forged_footers import Change, Field, Struct, forged, row_groups, without_column_orders, written_by
 from kopitiam.contracts.api import PARQUET
+from kopitiam.contracts.batches import kind_of
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import RunState
 from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Kind, Table
+from kopitiam.contracts.uuids import pack
 from kopitiam.gateway.examination import Finding, Order, examine
 from kopitiam.gateway.parquet_format import CODECS, ENCODINGS
 from kopitiam.landing.chunks import encode
 from kopitiam.pipeline.compiler.partials import PartialLayout
-from kopitiam.pipeline.partials import kind_of
 from kopitiam.pipeline.tables import read_table
 from kopitiam.questions.layout import LAYOUT
 from sampling import sampled
@@ -61,7 +63,13 @@ def sales_without_equal_amounts(count: int) -> list[Chunk]:
     time = "2024-03-01 12:00:00"
     tables = NAMES | {
         "transactions": [
-            (f"sale {n}", n % 3 + 1, draw.choice([None, 1, 2, 3]), f"{amount / 10_000:.4f}", time)
+            (
+                f"sale {n}" if n % 2 else str(uuid.UUID(int=n << 100)),
+                n % 3 + 1,
+                draw.choice([None, 1, 2, 3]),
+                f"{amount / 10_000:.4f}",
+                time,
+            )
             for n, amount in enumerate(amounts)
         ],
         "transaction_items": [
@@ -121,7 +129,45 @@ def ways_to_write() -> dict[str, Callable[[pa.Table], bytes]]:
         "no statistics": lambda rows: written(rows, write_statistics=False),
         "checksums": lambda rows: written(rows, write_page_checksum=True),
         "Arrow's schema": lambda rows: written(rows, store_schema=True),
+        "ids as numbers": lambda rows: written(with_numbers(rows)),
     }
+
+
+def with_numbers(rows: pa.Table) -> pa.Table:
+    """The rows with UUIDs as two numbers."""
+    if "transaction_id" not in rows.schema.names:
+        return rows
+    packed = pack(rows["transaction_id"].combine_chunks())
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {
+        "transaction_id": packed.texts,
+        "transaction_id_high": packed.high,
+        "transaction_id_low": packed.low,
+    }
+    return pa.table(columns)
+
+
+UUIDS = [str(uuid.UUID(int=n)) for n in (0, 1, 1 << 63, 1 << 64, (1 << 127) + 10, (1 << 128) - 1)]
+
+
+@pytest.mark.long
+def test_ids_are_the_same_texts_in_every_form_of_a_chunk(make_pipeline):
+    """As texts, as numbers, and mixed, in one batch: each sale is listed once for each chunk."""
+    forms = {"texts": UUIDS, "numbers": UUIDS, "mixed": [*UUIDS, "sale", "ÀÉ", UUIDS[0].replace("-", "")]}
+    chunks = [Chunk(table, 0, rows) for table, rows in NAMES.items()]
+    chunks.append(Chunk("transaction_items", 0, [(1, 1, "5", NOON)]))
+    for number, ids in enumerate(forms.values()):
+        chunks.append(Chunk("transactions", number, [(each, 1, 2, f"{75 + number}", NOON) for each in ids]))
+    pipeline = make_pipeline()
+    run = pipeline.open()
+    for chunk in chunks:
+        rows = in_normal_form(chunk.table, chunk.rows)
+        pipeline.put_table(run, chunk.table, chunk.number, with_numbers(rows) if chunk.number else rows)
+    pipeline.seal(run)
+    pipeline.process()
+    pipeline.finish(run)
+    expected = plain(chunks)
+    assert pipeline.answers(run) == expected
+    assert len(expected["1"]) == 3 * len(UUIDS) + 3
 
 
 @pytest.mark.long

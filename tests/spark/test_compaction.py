@@ -7,9 +7,9 @@ from chunked_sales import NOON, Chunk, cut, plain, sales
 from pipelines import Pipeline, dying_at
 from plans import KINDS
 
+from kopitiam.contracts.batches import kind_of
 from kopitiam.contracts.runs import RunState
 from kopitiam.pipeline import compaction
-from kopitiam.pipeline.partials import kind_of
 
 BATCHES = 8
 ITEMS = [
@@ -39,6 +39,7 @@ def known(pipeline: Pipeline, run: str) -> set[str]:
     return {partial.path for partial in pipeline.registry.partials(run)}
 
 
+@pytest.mark.long
 def test_partials_of_many_batches_stay_few_and_keep_their_sums(make_pipeline):
     pipeline = make_pipeline(max_chunks=1)
     run = pipeline.open()
@@ -63,6 +64,7 @@ def test_partials_of_many_batches_stay_few_and_keep_their_sums(make_pipeline):
     assert pipeline.answers(run) == plain(ITEMS)
 
 
+@pytest.mark.long
 def test_after_a_crash_in_a_merge_either_the_old_partials_or_the_new_one_count(make_pipeline):
     pipeline = make_pipeline()
     run = pipeline.open()

@@ -10,11 +10,11 @@ from chunked_sales import cut, plain, sales
 from pipelines import Pipeline
 from plans import KINDS
 
+from kopitiam.contracts.batches import kind_of
 from kopitiam.contracts.errors import PartialsDiffer
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.runs import RunState
 from kopitiam.pipeline import batches, compaction
-from kopitiam.pipeline.partials import kind_of
 from kopitiam.spark import jobs
 from kopitiam.spark.jobs import described_jobs, written_rows
 from sampling import sampled
@@ -56,6 +56,7 @@ def test_each_partial_is_committed_with_its_rows(processed):
 
 
 @pytest.mark.parametrize("harm", [vanish, truncate, duplicate])
+@pytest.mark.long
 def test_partials_that_changed_after_their_batch_fail_the_attempts_and_then_the_run(processed, harm):
     pipeline, run = processed
     partial = next(each for each in pipeline.registry.partials(run) if kind_of(each.path) == "4")
@@ -80,6 +81,7 @@ def test_partials_that_changed_after_their_batch_fail_the_attempts_and_then_the_
     assert str(pipeline.home.path) not in reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lost", "has_metrics"), sampled(itertools.product(["all of it", "one kind of it"], [True, False]), 2)
 )
@@ -108,6 +110,7 @@ def test_output_of_a_batch_that_vanishes_before_its_commit_is_noticed(
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
+@pytest.mark.long
 def test_a_batch_without_metrics_is_counted_by_a_second_job(make_pipeline, monkeypatch):
     monkeypatch.setattr(batches, "written_rows", lambda *_: None)
     pipeline = make_pipeline()
@@ -128,6 +131,7 @@ def test_the_metrics_of_a_write_are_found_behind_many_later_queries(spark, tmp_p
     assert written_rows(spark, "a write that never was") is None
 
 
+@pytest.mark.long
 def test_partials_are_not_merged_without_metrics(make_pipeline, monkeypatch):
     monkeypatch.setattr(compaction, "FAN_IN", 2)
     monkeypatch.setattr(compaction, "written_rows", lambda *_: None)
@@ -141,6 +145,7 @@ def test_partials_are_not_merged_without_metrics(make_pipeline, monkeypatch):
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
+@pytest.mark.long
 def test_merged_partials_are_counted_and_those_that_changed_are_not_merged(make_pipeline, monkeypatch):
     monkeypatch.setattr(compaction, "FAN_IN", 2)
     pipeline = make_pipeline()

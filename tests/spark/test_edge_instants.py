@@ -49,6 +49,7 @@ QUESTIONS = read_json(
 
 
 @pytest.mark.parametrize("collected_bytes", [0, tables.COLLECTED_BYTES], ids=["files", "memory"])
+@pytest.mark.long
 def test_the_first_and_the_last_instant_are_answered(make_pipeline, monkeypatch, tmp_path, collected_bytes):
     monkeypatch.setattr(tables, "COLLECTED_BYTES", collected_bytes)
     question_set = QuestionSet.select(Parameters(), QUESTIONS)

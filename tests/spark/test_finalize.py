@@ -25,6 +25,7 @@ def rows(chunks):
     return sum(len(chunk.rows) for chunk in chunks)
 
 
+@pytest.mark.long
 def test_provisional_answers_cover_the_processed_chunks_until_the_final_answers(make_pipeline):
     pipeline = make_pipeline(max_chunks=PROCESSED)
     run = pipeline.open()
@@ -65,7 +66,7 @@ def test_provisional_answers_cover_the_processed_chunks_until_the_final_answers(
 
 @pytest.fixture
 def ready(make_pipeline):
-    """A run behind its barrier, in chunks of two shards, with rows set aside."""
+    """A run behind its barrier, in chunks of two shards, with rejected rows."""
     pipeline = make_pipeline(shards=2)
     run = pipeline.upload(CHUNKS)
     pipeline.process()
@@ -184,6 +185,7 @@ def test_answers_are_kept_while_it_is_unknown_whether_they_were_committed(ready,
     assert (pipeline.state(run), pipeline.answers(run)) == (RunState.DONE, plain(CHUNKS))
 
 
+@pytest.mark.long
 def test_answers_whose_commit_failed_are_removed_and_computed_again(ready, monkeypatch):
     pipeline, run = ready
 
@@ -197,6 +199,7 @@ def test_answers_whose_commit_failed_are_removed_and_computed_again(ready, monke
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
+@pytest.mark.long
 def test_answers_that_fill_the_disk_are_removed_and_computed_again(ready, monkeypatch):
     pipeline, run = ready
     write_answers = finalize.write_answers

@@ -6,7 +6,7 @@ import pytest
 from plans import answer_plan, partials_of
 
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.pipeline.compiler.answers import merged_groups, ranked_groups
+from kopitiam.pipeline.compiler.answers import merged_groups, ranked_groups, shuffled, slices
 from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 
@@ -45,10 +45,11 @@ CUSTOMERS = [  # store, user, purchases
     (3, 11, 1),
     (3, 22, 1),
 ]
+CUTS = (None, slices(1), slices(2), shuffled)
 
 
-def ranked(spark, plan, rows, slices=1):
-    groups = partials_of(spark, plan.partial, rows).transform(merged_groups(plan, {}, slices))
+def ranked(spark, plan, rows, cut=None):
+    groups = partials_of(spark, plan.partial, rows).transform(merged_groups(plan, {}, cut))
     return groups.transform(ranked_groups(plan))
 
 
@@ -73,11 +74,12 @@ def test_payment_value_is_summed_by_store_and_half_year(spark, collected):
     )
 
 
-@pytest.mark.parametrize("slices", [1, 2, 5])
-def test_ties_of_customers_go_to_the_lowest_user_ids(spark, collected, slices):
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.long
+def test_ties_of_customers_go_to_the_lowest_user_ids(spark, collected, cut):
     top = collected(
         {
-            str(n): ranked(spark, answer_plan("4", Parameters(top=n)), CUSTOMERS, slices).select(
+            str(n): ranked(spark, answer_plan("4", Parameters(top=n)), CUSTOMERS, cut).select(
                 "k0", "rank", "k1", "m0"
             )
             for n in (1, 3, 5)
@@ -136,6 +138,25 @@ def test_ties_go_to_empty_keys_first_in_every_slice(spark, collected):
     )
     plan = answer_plan("buyers", questions=QuestionSet.select(Parameters(), [question]))
     rows = [(None, 1), (None, 1), (7, 2), (3, 2), (1, 9)]
-    for slices in (1, 3):
-        first = ranked(spark, plan, rows, slices).select("rank", "k0", "m0")
+    for cut in CUTS:
+        first = ranked(spark, plan, rows, cut).select("rank", "k0", "m0")
         assert collected({"first": first})["first"] == Counter([(1, None, 2), (2, 3, 2)])
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_values_are_counted_once_however_partials_are_cut(spark, collected, cut):
+    [question] = read_json(
+        [
+            {
+                "name": "customers",
+                "title": "Customers",
+                "from": "transactions",
+                "by": {"store_id": "store_id"},
+                "measure": {"customers": "count(distinct user_id)"},
+                "columns": ["store_id", "customers"],
+            }
+        ]
+    )
+    plan = answer_plan("customers", questions=QuestionSet.select(Parameters(), [question]))
+    groups = ranked(spark, plan, CUSTOMERS, cut).select("k0", "m0")
+    assert collected({"groups": groups})["groups"] == Counter([(1, 5), (2, 1), (3, 3)])

@@ -17,6 +17,7 @@ FILE = Path(__file__).parents[2] / "examples" / "questions.toml"
 CHUNK_ROWS = 3_000
 
 
+@pytest.mark.long
 def test_example_and_catalog_questions_have_the_answers_of_duckdb(make_pipeline, tiny_folder):
     own = select_questions(QuestionsSection(), Parameters(), [FILE])
     names = [*builtin(), *own.by_name]

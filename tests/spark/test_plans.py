@@ -1,16 +1,19 @@
 """What Spark executes for a batch and for a final step, read from its own list of executions."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from chunked_sales import cut, sales
+from chunked_sales import cut, plain, sales
 from pipelines import Pipeline
 from plans import CATALOG
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from catalog_tables import TABLES
@@ -23,15 +26,28 @@ from oracle import plain_answers
 ONE_YEAR = Parameters(2024, 2024)
 OF_THE_YEARS = {"IsNotNull(created_at)", "GreaterThanOrEqual(created_at)", "LessThan(created_at)"}
 
+OF_AN_ID = {"transaction_id", "transaction_id_high", "transaction_id_low"}  # text, or two numbers of a UUID
+
 
 @dataclass(frozen=True)
 class Query:
     plan: str
     jobs: int
+    tasks: tuple[int, ...] = ()  # of each stage that ran
 
     @property
     def scans(self) -> list[str]:
         return re.findall(r"^\(\d+\) Scan parquet.*?(?=\n\n)", self.plan, re.MULTILINE | re.DOTALL)
+
+    @property
+    def nodes(self) -> list[str]:
+        """The numbers of the nodes of the plan that Spark began with, before the first stage ended."""
+        tree = self.plan.partition("\n\n")[0].rpartition("== Initial Plan ==")[2]
+        return re.findall(r"\((\d+)\)$", tree, re.MULTILINE)
+
+    @property
+    def planned_scans(self) -> list[str]:
+        return [scan for scan in self.scans if scan[1 : scan.index(")")] in self.nodes]
 
     @property
     def is_write(self) -> bool:
@@ -78,13 +94,21 @@ def queries_of(spark: SparkSession, work: Callable[[], None]) -> list[Query]:
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         queries = spark._jsparkSession.sharedState().statusStore().executionsList()
         return {
-            query.executionId(): Query(query.physicalPlanDescription(), query.jobs().size())
+            query.executionId(): Query(
+                query.physicalPlanDescription(), query.jobs().size(), tasks_of(spark, query)
+            )
             for query in map(queries.apply, range(queries.size()))
         }
 
     before = known()
     work()
     return [query for number, query in known().items() if number not in before]
+
+
+def tasks_of(spark: SparkSession, query: Any) -> tuple[int, ...]:
+    tracker, stages = spark.sparkContext.statusTracker(), query.stages().toSeq()
+    infos = [tracker.getStageInfo(stages.apply(place)) for place in range(stages.size())]
+    return tuple(info.numTasks for info in infos if info is not None and info.numCompletedTasks)
 
 
 def scans_of(queries: list[Query]) -> dict[str, list[str]]:
@@ -114,11 +138,46 @@ def columns_read(scan: str) -> frozenset[str]:
     return frozenset(re.findall(r"(\w+):\w+", fields))
 
 
+@pytest.mark.long
 def test_a_batch_is_one_job_that_writes_all_kinds_of_all_runs(executed):
     (write,) = (query for query in executed.batch if query.is_write)
     assert (write.jobs, "Exchange" in write.plan) == (1, False)  # and nothing is shuffled
     assert [query for query in executed.batch if query.scans and not query.is_write] == []
     assert set(scans_of(executed.batch)) == {"transactions", "transaction_items"}
+
+
+@pytest.fixture
+def with_cores(spark, monkeypatch) -> Iterator[Callable[[int], None]]:
+    """Lets Spark plan for a number of cores, and takes every batch and every partial for large."""
+    monkeypatch.setattr("kopitiam.pipeline.batch_frames.FEW_ROWS", 0)
+    monkeypatch.setattr("kopitiam.pipeline.answering._MANY_ROWS", 0)
+
+    def set_cores(cores: int) -> None:
+        monkeypatch.setattr(SparkContext, "defaultParallelism", cores)
+        spark.conf.set("spark.sql.leafNodeDefaultParallelism", cores)
+
+    yield set_cores
+    spark.conf.unset("spark.sql.leafNodeDefaultParallelism")
+
+
+@pytest.mark.long
+def test_plans_do_not_grow_with_the_cores_and_all_cores_get_tasks(spark, make_pipeline, tmp_path, with_cores):
+    chunks = cut(sales(seed=1, count=128), rows_a_chunk=2)
+    batches, finals = {}, {}
+    for cores in (2, 64):
+        with_cores(cores)
+        pipeline = make_pipeline(tmp_path / str(cores), max_chunks=1_000)
+        run = pipeline.upload(chunks)
+        (batches[cores],) = (query for query in queries_of(spark, pipeline.process) if query.is_write)
+        finals[cores] = queries_of(spark, lambda pipeline=pipeline, run=run: pipeline.finish(run))
+        assert pipeline.answers(run) == plain(chunks)
+    few, many = batches[2], batches[64]
+    assert (len(many.nodes), many.jobs) == (len(few.nodes), few.jobs)
+    assert many.tasks.count(64) == sum(not plan.lists_rows for plan in CATALOG.partials)
+    assert sum(len(query.nodes) for query in finals[64]) <= sum(len(query.nodes) for query in finals[2])
+    scans = [scan for query in finals[64] for scan in query.planned_scans]
+    read = Counter(name for scan in scans for name in set(re.findall(r"/kind=(\w+)", scan)))
+    assert read == {plan.name: len(plan.questions) for plan in CATALOG.partials}  # once for each question
 
 
 def test_the_filter_of_years_is_pushed_down_to_the_parquet_files(executed):
@@ -134,7 +193,7 @@ def test_each_frame_of_a_batch_reads_only_the_columns_that_it_needs(executed):
     read = {name: set(map(columns_read, scans)) for name, scans in scans_of(executed.batch).items()}
     assert read == {
         "transactions": {
-            frozenset({"transaction_id", "final_amount", "created_at"}),
+            frozenset({*OF_AN_ID, "final_amount", "created_at"}),
             frozenset({"store_id", "final_amount", "created_at"}),
             frozenset({"store_id", "user_id", "created_at"}),
             frozenset({"created_at"}),  # how many are of the years, which no partial counts
@@ -151,7 +210,7 @@ def test_each_filter_of_a_batch_is_pushed_down_as_far_as_possible(executed):
         pushed[columns_read(scan)].add(conditions(scan))
     of_an_amount = {"IsNotNull(final_amount)", "GreaterThanOrEqual(final_amount)"}
     assert pushed == {
-        frozenset({"transaction_id", "final_amount", "created_at"}): {frozenset(OF_THE_YEARS | of_an_amount)},
+        frozenset({*OF_AN_ID, "final_amount", "created_at"}): {frozenset(OF_THE_YEARS | of_an_amount)},
         frozenset({"store_id", "final_amount", "created_at"}): {frozenset(OF_THE_YEARS)},
         frozenset({"store_id", "user_id", "created_at"}): {frozenset(OF_THE_YEARS | {"IsNotNull(user_id)"})},
         frozenset({"created_at"}): {frozenset(OF_THE_YEARS)},

@@ -13,6 +13,7 @@ from pyspark import cloudpickle
 from kopitiam.contracts.batches import EXPRESS_CHUNKS, Batch, slow_lane
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline.batch_timing import Watch
 from kopitiam.pipeline.source import (
     BESIDE_CHUNKS,
     NAME,
@@ -49,13 +50,15 @@ class Log:
                 run, "transactions", number, digest="d", rows=10, bytes=SIZE, rejected=0
             )
 
-    def forget(self, run: str) -> None:
+    def delete(self, run: str) -> None:
         self.registry.force_end(run, "not wanted")
-        self.registry.forget_run(run)
+        self.registry.delete_run(run)
 
-    def reader(self, shards: int = 1, max_chunks: int = MANY, max_bytes: int = MANY) -> ChunkLogReader:
+    def reader(
+        self, shards: int = 1, max_chunks: int = MANY, max_bytes: int = MANY, watch: Watch | None = None
+    ) -> ChunkLogReader:
         bounds = LogBounds(tuple(range(shards)), max_chunks, max_bytes)
-        return ChunkLogReader(lambda: self.registry, bounds)
+        return ChunkLogReader(lambda: self.registry, bounds, watch)
 
 
 @pytest.fixture
@@ -129,14 +132,14 @@ def test_available_now_leaves_chunks_that_arrive_after_the_start(log):
 def test_sequence_numbers_of_forgotten_runs_are_skipped(log):
     """Also a batch with only such numbers, which must not stop the stream."""
     first, second = log.add(3), log.add(2)
-    log.forget(first)
+    log.delete(first)
     (only,) = batches(log, log.reader(max_chunks=2))
     assert (only.spans, {chunk.run for chunk in only.chunks}) == ({0: (0, 5)}, {second})
-    log.forget(log.add(2))
+    log.delete(log.add(2))
     (hollow,) = batches(log, log.reader(max_chunks=1))
     assert hollow == Descriptors({0: (5, 7)}, ())
     last = log.add(1)
-    log.forget(log.add(1))
+    log.delete(log.add(1))
     (final,) = batches(log, log.reader(max_chunks=1))
     assert (final.spans, {chunk.run for chunk in final.chunks}) == ({0: (7, 9)}, {last})
 
@@ -189,6 +192,44 @@ def test_a_batch_with_room_for_one_takes_from_both_lanes_in_turn(log, bounds):
     )
 
 
+class BusyMachine(Watch):
+    """Without an idle core, and as if no time went by."""
+
+    seconds = 0.0
+
+    def has_idle_core(self) -> bool:
+        return False
+
+
+def test_chunks_wait_until_half_a_batch_of_their_shard_is_there(log):
+    run = log.add(3, shards=2)
+    reader = log.reader(shards=2, max_chunks=12, watch=BusyMachine())
+    assert batches(log, reader) == []
+    log.grow(run, [4])
+    (batch,) = batches(log, reader)
+    assert numbers(batch) == [0, 2, 4, 1]
+    log.grow(run, [3])
+    assert batches(log, reader) == []
+    reader.prepareForTriggerAvailableNow()
+    assert [numbers(batch) for batch in batches(log, reader)] == [[3]]
+
+
+def test_a_run_that_was_sent_completely_does_not_wait_and_takes_the_others_along(log):
+    open_run, complete = log.add(2), log.add(1)
+    reader = log.reader(max_chunks=100, watch=BusyMachine())
+    for table, state in log.registry.table_states(complete).items():
+        assert batches(log, reader) == []
+        log.registry.end_table(complete, table, state.chunks, state.rows)
+    (batch,) = batches(log, reader)
+    assert [chunk.run for chunk in batch.chunks] == [open_run, open_run, complete]
+
+
+def test_sequence_numbers_without_chunks_do_not_wait(log):
+    log.delete(log.add(2))
+    (hollow,) = batches(log, log.reader(watch=BusyMachine()))
+    assert hollow == Descriptors({0: (0, 2)}, ())
+
+
 def test_the_pickled_reader_is_small(tmp_path):
     connect = functools.partial(
         connect_registry, "postgresql://kopi:a-password@db.example/kopitiam", tmp_path
@@ -198,6 +239,7 @@ def test_the_pickled_reader_is_small(tmp_path):
     assert len(cloudpickle.dumps(source({}).simpleStreamReader(None))) < 8192
 
 
+@pytest.mark.long
 def test_spark_never_sees_the_password_of_the_registry(spark, make_pipeline, capfd):
     pipeline, password = make_pipeline(), "a-very-secret-password"
     pipeline.put(pipeline.open(), Chunk("stores", 0, [(1, "North")]))

@@ -4,10 +4,10 @@ import pytest
 from chunked_sales import cut, rows_into_stages, sales
 from plans import CATALOG, partial_plan
 
+from kopitiam.contracts.batches import kind_of
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.progress import RowFlow
 from kopitiam.gateway.status import run_status
-from kopitiam.pipeline.partials import kind_of
 from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 from sampling import sampled
@@ -98,3 +98,24 @@ def test_own_conditions_are_counted_apart_from_named_filters(make_pipeline):
         "filter_year": RowFlow(len(rows), len(of_the_years)),
         "filter_evenings": RowFlow(len(of_the_years), len(passed)),
     }
+
+
+def test_rows_without_conditions_are_counted_once(make_pipeline):
+    own = read_json(
+        [
+            {
+                "name": "all_sales",
+                "title": "All sales",
+                "from": "transactions",
+                "by": {"store_id": "store_id"},
+                "measure": {"purchases": "count(*)"},
+                "columns": ["store_id", "purchases"],
+            }
+        ]
+    )
+    pipeline = make_pipeline()
+    chunks = [chunk for chunk in CHUNKS if chunk.table == "transactions"]
+    run = pipeline.upload(chunks, QuestionSet.select(Parameters(), own))
+    pipeline.process()
+    (stage,) = pipeline.registry.run_account(run).flows.values()
+    assert stage[0].rows_in == sum(len(chunk.rows) for chunk in chunks)

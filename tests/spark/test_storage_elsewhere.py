@@ -62,6 +62,7 @@ def published(pipeline: Pipeline, run: str) -> str:
     return results.attempt
 
 
+@pytest.mark.long
 def test_orphaned_partials_are_removed_but_not_those_of_other_registries(
     make_pipeline, pipeline, storage
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_missing_chunk_fails_only_its_run(pipeline, storage) -> None:
     assert pipeline.reason(run).startswith("users chunk 0 cannot be read: ")
 
 
+@pytest.mark.long
 def test_no_run_fails_while_the_storage_is_unavailable(pipeline, storage, monkeypatch) -> None:
     run = pipeline.upload(CHUNKS)
 

@@ -97,6 +97,7 @@ def test_chunks_that_arrive_during_a_batch_are_left_for_the_next_start(make_pipe
     assert_exact(pipeline, run)
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_contradicts_the_registry_is_deleted(make_pipeline, tmp_path):
     stranger = make_pipeline(tmp_path / "stranger")
     stranger.upload(CHUNKS)
@@ -129,6 +130,7 @@ def test_a_checkpoint_that_contradicts_the_registry_is_deleted(make_pipeline, tm
     assert_exact(pipeline, run)
 
 
+@pytest.mark.long
 def test_a_registry_behind_its_checkpoint_counts(make_pipeline):
     """As after it was restored from a backup."""
     pipeline = make_pipeline(max_chunks=6)
@@ -172,10 +174,11 @@ def test_a_stream_that_fails_without_progress_raises_instead_of_retrying_for_eve
     pipeline.stream.checkpoint = in_the_way / "checkpoint"
     with pytest.raises(StreamStuck, match=r"^the stream failed 5 times in a row; the last time: .*exists"):
         pipeline.stream.run()
-    assert "the pipeline waits to try again" in (pipeline.work.health.trouble or "")
-    assert str(pipeline.home.path) not in (pipeline.work.health.trouble or "")
+    assert "the pipeline waits to try again" in (pipeline.work.health.failure or "")
+    assert str(pipeline.home.path) not in (pipeline.work.health.failure or "")
 
 
+@pytest.mark.long
 def test_the_stream_retries_while_the_registry_is_unavailable_and_reports_it(make_pipeline, monkeypatch):
     monkeypatch.setattr(stream, "_MOST_PAUSE_SECONDS", 0.01)
     pipeline = make_pipeline()
@@ -183,7 +186,7 @@ def test_the_stream_retries_while_the_registry_is_unavailable_and_reports_it(mak
     process, failures = pipeline.work.process, []
 
     def away_for_long(*batch):
-        failures.append(pipeline.work.health.trouble)
+        failures.append(pipeline.work.health.failure)
         if len(failures) < stream._MOST_FRUITLESS + 3:
             raise Unavailable("storage is away")
         return process(*batch)
@@ -191,5 +194,5 @@ def test_the_stream_retries_while_the_registry_is_unavailable_and_reports_it(mak
     monkeypatch.setattr(type(pipeline.work), "process", lambda _, *batch: away_for_long(*batch))
     pipeline.stream_until_the_end()
     assert failures[1] == "the pipeline waits to try again: storage is away"
-    assert pipeline.work.health.trouble is None
+    assert pipeline.work.health.failure is None
     assert_exact(pipeline, run)

@@ -85,6 +85,7 @@ def test_shards_batches_chunks_and_order_do_not_change_the_answers(
     assert [files == files_by_case[0] for files in files_by_case] == [True] * 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bound", ["nothing is broadcast", "nothing is collected", "some is collected"])
 def test_memory_limits_do_not_change_the_answers(make_pipeline, monkeypatch, tmp_path, bound):
     questions = QuestionSet.select(
@@ -153,6 +154,7 @@ def test_sums_that_fit_have_the_usual_types(make_pipeline):
     assert types == {"3": pa.decimal128(19, 4), "2_1": pa.int64()}
 
 
+@pytest.mark.long
 def test_runs_and_tables_without_rows_have_answers_too(make_pipeline):
     pipeline = make_pipeline()
     chunks_by_name = {

@@ -84,6 +84,7 @@ def publish_ends(pipeline: Pipeline, bus: MemoryBus, run: str) -> None:
         bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=volumes))
 
 
+@pytest.mark.long
 def test_every_shard_of_every_stage_reports_its_progress_and_its_end(make_pipeline, bus):
     pipeline = make_pipeline(shards=3)  # of which the third has no chunk at all
     messages: list[WorkerStats | WorkerEnd] = []

@@ -31,9 +31,9 @@ from pyspark.sql import functions as f
 from kopitiam.client.chunks import read_chunks
 from kopitiam.client.folder import open_folder
 from kopitiam.contracts.api import PARQUET
-from kopitiam.contracts.tables import Column, Kind, Table
+from kopitiam.contracts.tables import CHUNK_ROWS, Column, Kind, Table
 from kopitiam.gateway.examination import Order, examine
-from kopitiam.landing.chunks import encode
+from kopitiam.landing.chunks import encode, in_stored_form
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.compiler.partials import RUN, SHARD, partial_of
 from kopitiam.pipeline.tables import read_table
@@ -64,13 +64,15 @@ class Candidate:
 
     def encode(self, table: Table, rows: pa.Table) -> bytes:
         sink = pa.BufferOutputStream()
+        rows = in_stored_form(table, rows)
+        columns = table.stored_as(set(rows.schema.names)).columns
         pq.write_table(
             rows.combine_chunks(),
             sink,
             row_group_size=max(rows.num_rows, 1),
-            compression={column.name: self._codec(column) for column in table.columns},
-            compression_level={c.name: 1 for c in table.columns if self._codec(c) == "zstd"} or None,
-            use_dictionary=[c.name for c in table.columns if c.repeats],
+            compression={column.name: self._codec(column) for column in columns},
+            compression_level={c.name: 1 for c in columns if self._codec(c) == "zstd"} or None,
+            use_dictionary=[c.name for c in columns if c.repeats],
             dictionary_pagesize_limit=self.dictionary_bytes,
             store_schema=False,
             write_page_checksum=True,
@@ -93,14 +95,16 @@ CANDIDATES: dict[str, Encoder] = {
 }
 
 
-def tame(folder: Path) -> dict[str, list[pa.Table]]:
+def tame(folder: Path, chunk_rows: int = CHUNK_ROWS) -> dict[str, list[pa.Table]]:
     """The chunks of the generated data, by table."""
     files = open_folder(folder, TABLES)
     with ThreadPoolExecutor(2) as workers:
-        return {
-            name: [chunk.rows for chunk in read_chunks(files, TABLES[name], workers, lambda _: None)]
-            for name in MEASURED
-        }
+
+        def chunks(name: str) -> list[pa.Table]:
+            read = read_chunks(files, TABLES[name], workers, lambda _: None, chunk_rows=chunk_rows)
+            return [chunk.rows for chunk in read]
+
+        return {name: chunks(name) for name in MEASURED}
 
 
 def wild(chunks: dict[str, list[pa.Table]]) -> dict[str, list[pa.Table]]:
@@ -110,7 +114,7 @@ def wild(chunks: dict[str, list[pa.Table]]) -> dict[str, list[pa.Table]]:
 
     def random_numbers(rows: pa.Table) -> pa.Table:
         for index, name in enumerate(rows.column_names):
-            column = next(c for table in TABLES.values() for c in table.columns if c.name == name)
+            column = next(c for table in TABLES.values() for c in table.packed.columns if c.name == name)
             if column.kind in ends and not column.is_optional:
                 numbers = pa.array(draw.integers(0, ends[column.kind], rows.num_rows))
                 rows = rows.set_column(index, rows.schema.field(index), numbers)

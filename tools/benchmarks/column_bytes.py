@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from kopitiam.contracts.tables import CHUNK_ROWS
+from kopitiam.contracts.uuids import pack
 from kopitiam.intake.cells import convert
 from kopitiam.landing.chunks import encode
 from kopitiam.questions.layout import LAYOUT
@@ -47,8 +48,9 @@ def bytes_per_row(table: str, file: Path) -> dict[str, float]:
     costs = {}
     for name in names:
         alone = LAYOUT[table].normal_form([name])
-        cells = convert(alone.columns[0], texts[name].combine_chunks())
-        rows = pa.Table.from_arrays([cells], schema=alone.schema)
+        column = alone.columns[0]
+        cells = convert(column, texts[name].combine_chunks())
+        rows = pa.Table.from_arrays(pack(cells) if column.is_uuid else [cells], schema=alone.packed.schema)
         empty = len(encode(alone, rows.slice(0, 0)))
         costs[name] = (len(encode(alone, rows)) - empty) / rows.num_rows
     return costs

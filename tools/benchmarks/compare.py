@@ -11,7 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.benchmarks.measure import CommandError, Measurement, measure
+import psutil
+
+from tools.benchmarks.measure import CommandError, Measurement, cpu_by_part, measure
 
 ANSWER_FILES = tuple(f"results_query_{name}.csv" for name in ("1", "2_1", "2_2", "3", "4"))
 READ_BYTES = 1 << 20
@@ -19,16 +21,20 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Contender:
-    """A name, and the command that answers the questions about a data folder into an output folder."""
+    """A contender by key and name, and the command that answers the questions about a data folder into an
+    output folder."""
 
+    key: str
     name: str
     argv: Callable[[Path, Path], list[str]]
     answer_files: tuple[str, ...] = ANSWER_FILES
+    service: psutil.Process | None = None  # a running process that does part of the work: its CPU counts too
 
 
 @dataclass(frozen=True)
 class Run:
     measurement: Measurement
+    cpu_seconds: float
     digests: dict[str, str | None]  # by answer file; None where the file is missing
 
 
@@ -36,8 +42,10 @@ class Run:
 class Standing:
     """Figures of one contender over all rounds. One that failed has an error and the rounds before it."""
 
+    key: str
     name: str
     seconds: tuple[float, ...]
+    cpu_seconds: tuple[float, ...]
     peak_bytes: int
     ratio: float | None  # of its median to the reference's
     agrees: bool | None  # with the reference; None: it writes no answers, or failed
@@ -48,13 +56,20 @@ class Standing:
     def median_seconds(self) -> float | None:
         return median(self.seconds) if self.seconds else None
 
+    @property
+    def median_cpu_seconds(self) -> float | None:
+        return median(self.cpu_seconds) if self.cpu_seconds else None
+
     def to_json(self) -> dict[str, Any]:
         return {
+            "key": self.key,
             "name": self.name,
             "seconds": list(self.seconds),
             "median_seconds": self.median_seconds,
             "min_seconds": min(self.seconds, default=None),
             "max_seconds": max(self.seconds, default=None),
+            "cpu_seconds": list(self.cpu_seconds),
+            "median_cpu_seconds": self.median_cpu_seconds,
             "ratio": self.ratio,
             "peak_bytes": self.peak_bytes,
             "agrees": self.agrees,
@@ -100,7 +115,7 @@ def compare(
     Raises CommandError if the reference fails, ValueError if there are no rounds.
     """
     if rounds < 1:
-        raise ValueError(f"{rounds} rounds: want at least 1")
+        raise ValueError(f"{rounds} rounds: expected at least 1")
     _bring_into_page_cache(data)
     runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
     errors: dict[str, str] = {}
@@ -124,8 +139,10 @@ def _standing(contender: Contender, runs: list[Run], reference: list[Run], error
     differing = _differing_files(contender, runs, reference[0])
     has_answers = bool(contender.answer_files and runs and not error)
     return Standing(
+        contender.key,
         contender.name,
         seconds,
+        cpu_seconds=tuple(run.cpu_seconds for run in runs),
         peak_bytes=max((run.measurement.peak_bytes for run in runs), default=0),
         ratio=None if error else median(seconds) / median(run.measurement.seconds for run in reference),
         agrees=not differing if has_answers else None,
@@ -146,8 +163,14 @@ def _differing_files(contender: Contender, runs: list[Run], reference: Run) -> t
 def _run(contender: Contender, data: Path) -> Run:
     with tempfile.TemporaryDirectory(prefix="kopitiam-bench-out-") as scratch:
         out = Path(scratch) / "answers"
+        before = _service_cpu_seconds(contender)
         measurement = measure(contender.argv(data, out))
-        return Run(measurement, {file: _digest(out / file) for file in contender.answer_files})
+        cpu_seconds = measurement.cpu_seconds + _service_cpu_seconds(contender) - before
+        return Run(measurement, cpu_seconds, {file: _digest(out / file) for file in contender.answer_files})
+
+
+def _service_cpu_seconds(contender: Contender) -> float:
+    return sum(cpu_by_part(contender.service).values()) if contender.service else 0.0
 
 
 def _digest(file: Path) -> str | None:

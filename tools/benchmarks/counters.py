@@ -19,6 +19,7 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from kopitiam.contracts.runs import LogEntry, Run, RunState
+from kopitiam.contracts.tables import CHUNK_ROWS
 from kopitiam.landing.chunks import encode, inspect
 from kopitiam.pipeline import batch_frames
 from kopitiam.pipeline.batch_frames import Share
@@ -32,10 +33,10 @@ from tools.benchmarks.codecs import CATALOG, compute, jvm_seconds, land, tame
 WARM_UPS = 6  # until Java's compiler is done
 
 
-def landed_share(data: Path, storage: LocalStorage, home: Path) -> Share:
+def landed_share(data: Path, storage: LocalStorage, home: Path, chunk_rows: int = CHUNK_ROWS) -> Share:
     """All chunks of the data as one batch of one run."""
     run = Run("r", "", RunState.OPEN, CATALOG.to_dict(), "", 1, 0.0, 0.0)
-    chunks = tame(data)
+    chunks = tame(data, chunk_rows)
     files = iter(land(encode, chunks, home / "landing"))
     keys, inspections = {}, {}
     for table, tables in chunks.items():

@@ -1,5 +1,6 @@
-"""Runs one command as a process of its own and measures its time and the memory of its process tree."""
+"""Runs one command as a process of its own; measures its time, its CPU and the memory of its process tree."""
 
+import resource
 import subprocess
 import tempfile
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-SAMPLE_SECONDS = 0.2
+SAMPLE_SECONDS = 0.1
 TAIL_LINES = 20
 
 
@@ -21,7 +22,7 @@ class CommandError(Exception):
 class Measurement:
     seconds: float
     peak_bytes: int  # largest sum of resident sizes over the tree; shared pages count in each process
-    exit_code: int
+    cpu_seconds: float  # of all processes of the tree
 
 
 def measure(argv: list[str], cwd: Path | None = None) -> Measurement:
@@ -36,39 +37,79 @@ def measure(argv: list[str], cwd: Path | None = None) -> Measurement:
             stderr=stderr,
             start_new_session=True,
         )
-        memory = _PeakMemory(process.pid)
+        sampler = _TreeSampler(process.pid)
         try:
             exit_code = process.wait()
             seconds = time.perf_counter() - started
         finally:
-            peak_bytes = memory.stop()
+            sampler.stop()
             if process.poll() is None:
                 _end_tree(process)
         if exit_code != 0:
             stderr.seek(0)
             tail = stderr.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
             raise CommandError("\n".join([f"{' '.join(argv)}: exit code {exit_code}", *tail]))
-    return Measurement(seconds, peak_bytes, exit_code)
+    return Measurement(seconds, sampler.peak_bytes, sampler.cpu_seconds)
 
 
-class _PeakMemory:
-    """Samples the memory of a process tree in a thread until `stop`, which returns the peak."""
+def children_cpu_seconds() -> float:
+    """CPU seconds of all processes that this process started and that have ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def cpu_by_part(service: psutil.Process) -> dict[str, float]:
+    """CPU seconds of a service since its start: of its own process, of its examiners and other helpers, of
+    Java, and of the Python processes that Spark starts."""
+    parts = dict.fromkeys(("service", "examiners", "Java", "Spark's Python"), 0.0)
+    for process in _tree(service.pid):
+        try:
+            spent = sum(process.cpu_times()[:4])  # of the process and of its children that have ended
+            name, command = process.name(), " ".join(process.cmdline())
+        except psutil.NoSuchProcess:
+            continue
+        if process.pid == service.pid:
+            parts["service"] += spent
+        elif "java" in name:
+            parts["Java"] += spent
+        else:
+            parts["Spark's Python" if "pyspark" in command else "examiners"] += spent
+    return parts
+
+
+class _TreeSampler:
+    """Samples the memory and CPU of a process tree in a thread until `stop`.
+
+    CPU is summed over all processes that were ever seen. `getrusage` would miss Spark's JVM, which no process
+    waits for; a process that ends loses at most the CPU since its last sample.
+    """
 
     def __init__(self, pid: int) -> None:
+        self.peak_bytes = 0
         self._pid = pid
-        self._peak = 0
+        self._cpu_seconds: dict[int, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
-    def stop(self) -> int:
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(self._cpu_seconds.values())
+
+    def stop(self) -> None:
         self._over.set()
         self._thread.join()
-        return self._peak
 
     def _sample(self) -> None:
         while not self._over.is_set():
-            self._peak = max(self._peak, sum(map(_resident_bytes, _tree(self._pid))))
+            resident = 0
+            for process in _tree(self._pid):
+                try:
+                    resident += process.memory_info().rss
+                    self._cpu_seconds[process.pid] = sum(process.cpu_times()[:2])
+                except psutil.NoSuchProcess:
+                    continue
+            self.peak_bytes = max(self.peak_bytes, resident)
             self._over.wait(SAMPLE_SECONDS)
 
 
@@ -78,14 +119,6 @@ def _tree(pid: int) -> list[psutil.Process]:
         return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _resident_bytes(process: psutil.Process) -> int:
-    try:
-        resident: int = process.memory_info().rss
-    except psutil.NoSuchProcess:
-        return 0
-    return resident
 
 
 def _end_tree(process: subprocess.Popen[bytes]) -> None:

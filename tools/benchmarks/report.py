@@ -1,7 +1,6 @@
-"""Renders the result of a benchmark for the terminal: tables of contenders, streaming, ingest and limits."""
+"""Renders the result of a benchmark for the terminal: contenders, streaming and other parts, limits."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,40 +10,20 @@ from rich.text import Text
 MEGABYTE = 1_000_000
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A figure and its limit. One that does not count is shown for information only."""
-
-    name: str
-    value: float | None  # None: the contender failed, so there is no figure
-    limit: float
-    counts: bool = True
-
-    @property
-    def is_met(self) -> bool:
-        return self.value is not None and self.value <= self.limit
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "value": self.value,
-            "limit": self.limit,
-            "counts": self.counts,
-            "is_met": self.is_met,
-        }
-
-
 def render(result: dict[str, Any]) -> RenderableType:
     """Renders the whole result of `run_suite`, fresh or read back from JSON."""
-    parts: list[RenderableType] = [comparison_table(result["comparison"])]
-    if result["sample"]:
-        parts.append(comparison_table(result["sample"]))
+    comparisons = [part for name in ("comparison", "wild", "sample") if (part := result[name])]
+    parts: list[RenderableType] = [comparison_table(comparison) for comparison in comparisons]
     if streaming := result["streaming"]:
         parts += [streaming_table(streaming, result["scale"]), breakdown_table(streaming["breakdown"])]
+    if result["clients"]:
+        parts.append(clients_table(result["clients"]))
+    if result["months"]:
+        parts.append(months_table(result["months"]))
     if result["ingest"]:
         parts.append(ingest_table(result["ingest"]))
-    parts += troubles(part for part in (result["comparison"], result["sample"]) if part)
-    parts.append(bars_table(result["bars"]))
+    parts += failures(comparisons)
+    parts.append(limits_table(result["limits"]))
     return Group(*parts)
 
 
@@ -52,7 +31,7 @@ def comparison_table(comparison: dict[str, Any]) -> Table:
     rounds = comparison["rounds"]
     table = Table(title=f"{comparison['data']}, {rounds} round{'s' if rounds > 1 else ''} in turns")
     table.add_column("")
-    for heading in ("median s", "min–max", f"× {comparison['reference']}", "peak MB", "agrees"):
+    for heading in ("median s", "min–max", f"× {comparison['reference']}", "CPU s", "peak MB", "agrees"):
         table.add_column(heading, justify="right")
     for standing in comparison["standings"]:
         table.add_row(
@@ -60,6 +39,7 @@ def comparison_table(comparison: dict[str, Any]) -> Table:
             _figure(standing["median_seconds"], ".2f"),
             f"{_figure(standing['min_seconds'], '.2f')}–{_figure(standing['max_seconds'], '.2f')}",
             _figure(standing["ratio"], ".2f"),
+            _figure(standing["median_cpu_seconds"], ".2f"),
             f"{standing['peak_bytes'] / MEGABYTE:,.0f}",
             _agreement(standing),
         )
@@ -74,7 +54,7 @@ def ingest_table(ingest: dict[str, Any]) -> Table:
         table.add_column(heading, justify="left" if heading == "step" else "right")
     for step, seconds in ingest["shares"].items():
         table.add_row(step, _figure(seconds, ".2f"), f"{seconds / total:.0%}" if total else "–")
-    client, gateway = ingest["client_peak_bytes"] / MEGABYTE, ingest["gateway_bytes"] / MEGABYTE
+    client, gateway = ingest["client_peak_bytes"] / MEGABYTE, ingest["gateway_peak_bytes"] / MEGABYTE
     table.caption = f"client {client:,.0f} MB at its peak; gateway with examiners {gateway:,.0f} MB"
     return table
 
@@ -96,6 +76,32 @@ def streaming_table(streaming: dict[str, Any], scale: float) -> Table:
     return table
 
 
+def clients_table(clients: dict[str, Any]) -> Table:
+    table = Table(title=f"clients at once, {clients['rows_of_a_client']:,} rows each, at the warm service")
+    for heading in ("clients", "rows/s", "× one client"):
+        table.add_column(heading, justify="right")
+    for crowd in clients["crowds"]:
+        figures = f"{crowd['rows_per_second']:,.0f}", f"{crowd['ratio']:.2f}"
+        table.add_row(str(crowd["clients"]), *figures)
+    return table
+
+
+def months_table(months: dict[str, Any]) -> Table:
+    table = Table(title="a data set that grows by a month, at the warm service")
+    for heading in ("", "seconds", "CPU s", "share", "MB sent", "share"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for step in months["steps"]:
+        table.add_row(
+            step["name"],
+            f"{step['seconds']:.2f}",
+            f"{step['cpu_seconds']:.2f}",
+            f"{step['cpu_share']:.1%}",
+            f"{step['bytes'] / MEGABYTE:,.2f}",
+            "–" if step["byte_share"] is None else f"{step['byte_share']:.1%}",
+        )
+    return table
+
+
 def breakdown_table(breakdown: dict[str, Any]) -> RenderableType:
     """Thread seconds by step, with the wall time below, since steps run in parallel."""
     table = Table(title="where the time of one warm submit goes")
@@ -109,6 +115,7 @@ def breakdown_table(breakdown: dict[str, Any]) -> RenderableType:
             table.add_row("" if number else part, step, f"{seconds:.2f}", share)
         table.add_section()
     clock = ", ".join(f"{part} {seconds:.2f}" for part, seconds in breakdown["parts"].items())
+    cpu = ", ".join(f"{part} {seconds:.2f}" for part, seconds in breakdown["cpu_seconds"].items())
     overheads = f"{breakdown['batches_with_overhead']} of {breakdown['batches']}"
     return Group(
         table,
@@ -117,10 +124,11 @@ def breakdown_table(breakdown: dict[str, Any]) -> RenderableType:
             f"Spark's overhead is known of {overheads} batches"
         ),
         Text(f"{breakdown['wall_seconds']:.2f} s of wall time: {clock}, the rest is Python's start"),
+        Text(f"{sum(breakdown['cpu_seconds'].values()):.2f} CPU seconds: {cpu}"),
     )
 
 
-def troubles(comparisons: Iterable[dict[str, Any]]) -> list[Text]:
+def failures(comparisons: Iterable[dict[str, Any]]) -> list[Text]:
     """One line for each contender that failed or gave other answers."""
     lines = []
     for comparison in comparisons:
@@ -134,20 +142,21 @@ def troubles(comparisons: Iterable[dict[str, Any]]) -> list[Text]:
     return lines
 
 
-def bars_table(bars: list[dict[str, Any]]) -> Table:
-    table = Table(title="bars")
+def limits_table(limits: list[dict[str, Any]]) -> Table:
+    table = Table(title="limits")
     table.add_column("")
     for heading in ("value", "limit", ""):
         table.add_column(heading, justify="right")
-    for bar in bars:
-        table.add_row(bar["name"], _figure(bar["value"], ".2f"), f"{bar['limit']:g}", _verdict(bar))
+    for limit in limits:
+        bound = f"{'≥' if limit['is_least'] else '≤'} {limit['limit']:g}"
+        table.add_row(limit["name"], _figure(limit["value"], ".2f"), bound, _verdict(limit))
     return table
 
 
-def _verdict(bar: dict[str, Any]) -> Text:
-    if not bar["counts"]:
+def _verdict(limit: dict[str, Any]) -> Text:
+    if not limit["counts"]:
         return Text("information only", style="dim")
-    return Text("pass", style="green") if bar["is_met"] else Text("miss", style="red")
+    return Text("pass", style="green") if limit["is_met"] else Text("miss", style="red")
 
 
 def _agreement(standing: dict[str, Any]) -> Text:

@@ -13,12 +13,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tools.benchmarks.measure import TAIL_LINES, CommandError, measure
+from tools.benchmarks.measure import TAIL_LINES, CommandError, cpu_by_part, measure
 
 CLIENT = Path(__file__).parent / "engines" / "kopi_client.py"
 GATEWAY = CLIENT.with_name("gateway_alone.py")
@@ -49,6 +50,7 @@ class ClientRun:
     run: str
     wall_seconds: float
     peak_bytes: int
+    cpu_seconds: dict[str, float]  # of the client and of each part of the service
     seconds: dict[str, float]  # of the client's own steps, summed over threads
     gateway: dict[str, float]  # of the gateway's steps, likewise
 
@@ -59,20 +61,30 @@ class ClientRun:
         return {step: self.seconds[step] for step in ("parse", "encode")} | {"HTTP": http} | self.gateway
 
 
-def run_client(data: Path, url: str, out: Path | None = None) -> ClientRun:
+def run_client(data: Path, service: Service, out: Path | None = None) -> ClientRun:
     """Submits the data: until its answers are in `out`, or without it until all chunks are durable.
 
-    No other client may upload meanwhile: the gateway's figures are differences of its counters.
+    No other client may upload meanwhile: the figures of the service are differences of its counters.
     """
-    before = _gateway_seconds(url)
+    before, cpu_before = _gateway_seconds(service.url), cpu_by_part(service.process)
     with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as scratch:
         figures = Path(scratch) / "figures.json"
-        command = [sys.executable, str(CLIENT), str(data), url, str(figures)]
+        command = [sys.executable, str(CLIENT), str(data), service.url, str(figures)]
         whole = measure([*command, str(out)] if out else command)
         client: dict[str, Any] = json.loads(figures.read_text())
-    after = _gateway_seconds(url)
+    after, cpu_after = _gateway_seconds(service.url), cpu_by_part(service.process)
     gateway = {name: after.get(step, 0.0) - before.get(step, 0.0) for step, name in STEPS.items()}
-    return ClientRun(client["run"], whole.seconds, client["peak_bytes"], client["seconds"], gateway)
+    cpu = {"client": whole.cpu_seconds} | {part: cpu_after[part] - cpu_before[part] for part in cpu_after}
+    return ClientRun(client["run"], whole.seconds, client["peak_bytes"], cpu, client["seconds"], gateway)
+
+
+def rows_in(data: Path) -> int:
+    """The rows of all CSV files of a folder, without their headers; the files have no quoted line breaks."""
+    count = 0
+    for file in data.rglob("*.csv"):
+        with file.open("rb") as content:
+            count += sum(block.count(b"\n") for block in iter(partial(content.read, 1 << 20), b"")) - 1
+    return count
 
 
 def _gateway_seconds(url: str) -> dict[str, float]:

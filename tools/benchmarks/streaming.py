@@ -62,12 +62,12 @@ def measure_streaming(
 ) -> dict[str, Any]:
     """Submits the data and a tenth of it in turns, then the data once more for the breakdown."""
     begun = service.log_bytes
-    whole: list[float] = []
-    small: list[float] = []
+    whole: list[ClientRun] = []
+    small: list[ClientRun] = []
     for number in range(1, rounds + 1):
-        for folder, waits, size in ((data, whole, "all of the data"), (tenth, small, "a tenth of it")):
+        for folder, runs, size in ((data, whole, "all of the data"), (tenth, small, "a tenth of it")):
             announce(f"round {number} of {rounds}: END to answers, {size}")
-            waits.append(_submit(service, folder).seconds["END to answers"])
+            runs.append(_submit(service, folder))
     announce("where the time of one submit goes")
     before = service.log_bytes
     run = _submit(service, data)
@@ -82,16 +82,19 @@ def measure_streaming(
 
 def _submit(service: Service, data: Path) -> ClientRun:
     with tempfile.TemporaryDirectory(prefix="kopitiam-bench-out-") as scratch:
-        return run_client(data, service.url, Path(scratch) / "answers")
+        return run_client(data, service, Path(scratch) / "answers")
 
 
-def end_to_answers(whole: list[float], tenth: list[float]) -> dict[str, Any]:
+def end_to_answers(whole: list[ClientRun], tenth: list[ClientRun]) -> dict[str, Any]:
+    """Seconds from the last END to the answers, and their share of the whole submit."""
+    seconds, tenth_seconds = ([run.seconds["END to answers"] for run in runs] for runs in (whole, tenth))
     return {
-        "seconds": whole,
-        "median_seconds": median(whole),
-        "tenth_seconds": tenth,
-        "tenth_median_seconds": median(tenth),
-        "ratio": median(whole) / median(tenth),
+        "seconds": seconds,
+        "median_seconds": median(seconds),
+        "share": median(run.seconds["END to answers"] / run.wall_seconds for run in whole),
+        "tenth_seconds": tenth_seconds,
+        "tenth_median_seconds": median(tenth_seconds),
+        "ratio": median(seconds) / median(tenth_seconds),
     }
 
 
@@ -119,6 +122,7 @@ def breakdown(run: ClientRun, numbers: Collection[int], log: ServiceLog) -> dict
     overheads = log.overheads(numbers)
     return {
         "wall_seconds": run.wall_seconds,
+        "cpu_seconds": run.cpu_seconds,
         "parts": {part: run.seconds[part] for part in ("upload", "END to answers", "download")},
         "batches": len(numbers),
         "batches_with_overhead": len(overheads),

@@ -1,5 +1,6 @@
 """The whole benchmark: generates the data once, runs all contenders in turns, and checks the limits."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -7,48 +8,43 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import psutil
-
+from tools.benchmarks.clients import measure_clients
 from tools.benchmarks.compare import Comparison, Contender, compare
+from tools.benchmarks.ingest import compare_ingest
+from tools.benchmarks.limits import limits_of
 from tools.benchmarks.measure import measure
-from tools.benchmarks.report import Bar
-from tools.benchmarks.service import run_client, running_gateway, running_service
+from tools.benchmarks.months import measure_months
+from tools.benchmarks.service import KOPI, Service, running_service
 from tools.benchmarks.streaming import measure_streaming
 
 ENGINES = Path(__file__).parent / "engines"
-KOPI = Path(sys.executable).with_name("kopi")
 CACHE = Path(tempfile.gettempdir()) / "kopitiam-bench"
-SERVICE_BAR = 4.0
-DUCKDB_BAR = 6.0
-BARE_SPARK_BAR = 1.5
-INGEST_BAR = 1.6
-END_BAR = 3.0
-FULL_SCALE = 1.0
-SERVICE, STREAMING, INGEST = PARTS = ("service", "streaming", "ingest")  # at a running service
-
-
-def _engine(name: str, script: str) -> Contender:
-    return Contender(name, lambda data, out: [sys.executable, str(ENGINES / script), str(data), str(out)])
-
-
-WARM_SERVICE = "kopi submit, warm"
+PARTS = ("service", "streaming", "ingest", "wild", "clients", "months")
 WARM_UPS = 3  # until Java's compiler has compiled most of the code
+WILD_SEED = 3  # ids and amounts at their bounds, 10,000 items, long names, shuffled, one month
+
+
+def _engine(key: str, name: str) -> Contender:
+    script = str(ENGINES / f"{key}_answers.py")
+    return Contender(key, name, lambda data, out: [sys.executable, script, str(data), str(out)])
+
+
+DUCKDB = _engine("duckdb", "DuckDB")
 KOPI_ANALYZE = Contender(
-    "kopi analyze", lambda data, out: [str(KOPI), "analyze", str(data), "--out", str(out)]
+    "kopi", "kopi analyze", lambda data, out: [str(KOPI), "analyze", str(data), "--out", str(out)]
 )
 BARE_SPARK = Contender(
-    "bare Spark", lambda *_: [sys.executable, str(ENGINES / "bare_spark.py")], answer_files=()
+    "bare_spark", "bare Spark", lambda *_: [sys.executable, str(ENGINES / "bare_spark.py")], answer_files=()
 )
-CONTENDERS = {
-    "duckdb": _engine("DuckDB", "duckdb_answers.py"),
-    "polars": _engine("Polars", "polars_answers.py"),
-    "pandas": _engine("pandas", "pandas_answers.py"),
-    "pyspark": _engine("plain PySpark", "pyspark_answers.py"),
-    "kopi": KOPI_ANALYZE,
-}
+CONTENDERS = (
+    DUCKDB,
+    _engine("polars", "Polars"),
+    _engine("pandas", "pandas"),
+    _engine("pyspark", "plain PySpark"),
+    KOPI_ANALYZE,
+)
 
 
 def run_suite(
@@ -67,149 +63,94 @@ def run_suite(
     `data` replaces the generated data, and `scale` is then its size. DuckDB, the reference, always runs, even
     if `only` does not name it. Raises ValueError if `only` names an unknown contender.
     """
-    contenders = choose_contenders(only)
-    parts = {part for part in PARTS if not only or part in only}
+    contenders, parts = choose(only)
     data = data or generated_data(scale, seed, cache, announce)
-    tenth = generated_data(scale / 10, seed, cache, announce) if STREAMING in parts else None
-    comparison, streaming = _compared(
-        data, tenth, rounds, contenders, has_service=SERVICE in parts, announce=announce
-    )
-    ingest = compare_ingest(data, rounds, announce) if INGEST in parts else None
-    has_kopi = KOPI_ANALYZE in contenders
-    on_sample = start_up_comparison(sample, rounds, announce) if sample and has_kopi else None
-    bars = _bars(scale, comparison, on_sample, streaming, ingest)
-    sound = all(part.is_sound for part in (comparison, on_sample) if part)
-    return {
-        "scale": scale,
-        "seed": seed,
-        "cores": os.cpu_count(),
-        "comparison": comparison.to_json(),
-        "sample": on_sample.to_json() if on_sample else None,
-        "streaming": streaming,
-        "ingest": ingest,
-        "bars": [bar.to_json() for bar in bars],
-        "ok": sound and all(bar.is_met for bar in bars if bar.counts),
+    tenth = generated_data(scale / 10, seed, cache, announce) if parts & {"streaming", "clients"} else data
+    comparisons: dict[str, Comparison | None] = dict.fromkeys(("comparison", "wild", "sample"))
+    measured: dict[str, Any] = dict.fromkeys(("streaming", "clients", "months", "ingest"))
+    with contextlib.ExitStack() as stack:
+        ours = [contender for contender in contenders if contender is KOPI_ANALYZE]
+        service = None
+        if parts - {"ingest", "wild"}:
+            service = stack.enter_context(running_service())
+            warm = _warm_service(service, data, announce)
+            if "service" in parts:
+                contenders, ours = [*contenders, warm], [*ours, warm]
+        comparisons["comparison"] = compare(data, rounds, contenders, DUCKDB.name, announce)
+        if "wild" in parts and ours:
+            wild = generated_data(scale, WILD_SEED, cache, announce, profile="wild")
+            comparisons["wild"] = compare(wild, rounds, ours, ours[0].name, announce)
+        if service and "streaming" in parts:
+            measured["streaming"] = measure_streaming(service, data, tenth, rounds, announce)
+        if service and "clients" in parts:
+            measured["clients"] = measure_clients(service, tenth, rounds, announce)
+        if service and "months" in parts:
+            measured["months"] = measure_months(service, data, rounds, announce)
+    if "ingest" in parts:
+        measured["ingest"] = compare_ingest(data, rounds, announce)
+    if sample and KOPI_ANALYZE in contenders:
+        comparisons["sample"] = start_up_comparison(sample, rounds, announce)
+    return _result(scale, seed, comparisons, measured)
+
+
+def _result(
+    scale: float, seed: int, comparisons: dict[str, Comparison | None], measured: dict[str, Any]
+) -> dict[str, Any]:
+    figures = {name: comparison and comparison.to_json() for name, comparison in comparisons.items()}
+    result = {"scale": scale, "seed": seed, "cores": os.cpu_count(), **figures, **measured}
+    limits = limits_of(result)
+    agree = all(comparison.is_sound for comparison in comparisons.values() if comparison)
+    return result | {
+        "limits": [limit.to_json() for limit in limits],
+        "ok": agree and all(limit.is_met for limit in limits if limit.counts),
     }
 
 
-def choose_contenders(only: list[str] | None) -> list[Contender]:
-    known = [*CONTENDERS, *PARTS]
+def choose(only: list[str] | None) -> tuple[list[Contender], set[str]]:
+    """The contenders and the parts that `only` names; all of them without it. DuckDB is always among them."""
+    known = [*(contender.key for contender in CONTENDERS), *PARTS]
     if unknown := sorted(set(only or ()) - set(known)):
-        raise ValueError(f"unknown contender {', '.join(unknown)}: want some of {', '.join(known)}")
-    return [c for key, c in CONTENDERS.items() if not only or key in only or key == "duckdb"]
+        raise ValueError(f"unknown contender {', '.join(unknown)}: expected some of {', '.join(known)}")
+    contenders = [c for c in CONTENDERS if not only or c.key in only or c is DUCKDB]
+    return contenders, {part for part in PARTS if not only or part in only}
 
 
-def _compared(
-    data: Path,
-    tenth: Path | None,
-    rounds: int,
-    contenders: list[Contender],
-    *,
-    has_service: bool,
-    announce: Callable[[str], None],
-) -> tuple[Comparison, dict[str, Any] | None]:
-    """Compares the contenders and a warm service; measures its streaming if there is a tenth of the data."""
-    reference = CONTENDERS["duckdb"].name
-    if not has_service and tenth is None:
-        return compare(data, rounds, contenders, reference, announce), None
-    with running_service() as service:
-        warm = _warm_service(service.url, data, announce)
-        all_contenders = [*contenders, warm] if has_service else contenders
-        comparison = compare(data, rounds, all_contenders, reference, announce)
-        return comparison, measure_streaming(service, data, tenth, rounds, announce) if tenth else None
-
-
-def _warm_service(url: str, data: Path, announce: Callable[[str], None]) -> Contender:
+def _warm_service(service: Service, data: Path, announce: Callable[[str], None]) -> Contender:
     """A contender that submits to the running service, after warm-up submits."""
 
     def submit(folder: Path, out: Path) -> list[str]:
-        return [str(KOPI), "submit", str(folder), "--server", url, "--out", str(out)]
+        return [str(KOPI), "submit", str(folder), "--server", service.url, "--out", str(out)]
 
     for number in range(1, WARM_UPS + 1):
         announce(f"warming the service up, {number} of {WARM_UPS}")
         with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as scratch:
             measure(submit(data, Path(scratch) / "answers"))
-    return Contender(WARM_SERVICE, submit)
+    return Contender("service", "kopi submit, warm", submit, service=service.process)
 
 
-def generated_data(scale: float, seed: int, cache: Path, announce: Callable[[str], None]) -> Path:
+def generated_data(
+    scale: float, seed: int, cache: Path, announce: Callable[[str], None], profile: str = "real"
+) -> Path:
     """The folder of generated data; generated now if it is not in the cache.
 
     A folder is renamed into place when it is complete, so that a failed attempt is never taken for data.
     """
-    folder = cache / f"scale-{scale:g}-seed-{seed}"
+    folder = cache / f"{profile}-scale-{scale:g}-seed-{seed}"
     if folder.is_dir():
         return folder
-    announce(f"generating data at scale {scale:g}")
+    announce(f"generating {profile} data at scale {scale:g}")
     unfinished = cache / f"{folder.name}.unfinished-{os.getpid()}"
     cache.mkdir(parents=True, exist_ok=True)
+    flags = ["--scale", str(scale), "--seed", str(seed), "--profile", profile]
     try:
-        measure([str(KOPI), "generate", "--out", str(unfinished), "--scale", str(scale), "--seed", str(seed)])
+        measure([str(KOPI), "generate", "--out", str(unfinished), *flags])
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
-def compare_ingest(data: Path, rounds: int, announce: Callable[[str], None]) -> dict[str, Any]:
-    """Compares the way from CSV files to durable chunks at a gateway with pyarrow alone, in turns.
-
-    Returns the ratio of medians, and where the time of Kopitiam's last round went.
-    """
-    baseline, ours = [], []
-    with running_gateway() as service:
-        peak = 0
-        for number in range(1, rounds + 1):
-            announce(f"round {number} of {rounds}: pyarrow alone")
-            with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as out:
-                command = [sys.executable, str(ENGINES / "arrow_landing.py"), str(data), f"{out}/landed"]
-                baseline.append(measure(command).seconds)
-            announce(f"round {number} of {rounds}: client to durable")
-            ours.append(run_client(data, service.url))
-            peak = max(peak, _resident_bytes(service.process))
-    seconds = [run.wall_seconds for run in ours]
-    return {
-        "baseline_seconds": baseline,
-        "seconds": seconds,
-        "ratio": median(seconds) / median(baseline),
-        "shares": ours[-1].shares,
-        "client_peak_bytes": ours[-1].peak_bytes,
-        "gateway_bytes": peak,
-    }
-
-
-def _resident_bytes(gateway: psutil.Process) -> int:
-    """Memory of the gateway and its examiners."""
-    return sum(process.memory_info().rss for process in (gateway, *gateway.children(recursive=True)))
-
-
 def start_up_comparison(sample: Path, rounds: int, announce: Callable[[str], None]) -> Comparison:
     """Compares Kopitiam with a bare Spark session on a few thousand rows, where the start dominates."""
     contenders = [BARE_SPARK, replace(KOPI_ANALYZE, answer_files=())]
     return compare(sample, rounds, contenders, BARE_SPARK.name, announce)
-
-
-def _bars(
-    scale: float,
-    comparison: Comparison,
-    on_sample: Comparison | None,
-    streaming: dict[str, Any] | None,
-    ingest: dict[str, Any] | None,
-) -> list[Bar]:
-    """One limit for each part that was measured; most count at full size only."""
-    counts = scale >= FULL_SCALE
-    ratios = {standing.name: standing.ratio for standing in comparison.standings}
-    bars = []
-    if WARM_SERVICE in ratios:
-        bars.append(Bar(f"{WARM_SERVICE}, × DuckDB", ratios[WARM_SERVICE], SERVICE_BAR, counts))
-    if KOPI_ANALYZE.name in ratios:
-        bars.append(Bar("kopi analyze, cold, × DuckDB", ratios[KOPI_ANALYZE.name], DUCKDB_BAR, counts))
-    if on_sample:
-        ratio = on_sample[KOPI_ANALYZE.name].ratio
-        bars.append(Bar("kopi analyze on the sample, × bare Spark", ratio, BARE_SPARK_BAR))
-    if streaming:
-        name = f"END to answers, scale {scale:g} against {scale / 10:g}"
-        bars.append(Bar(name, streaming["end_to_answers"]["ratio"], END_BAR, counts))
-    if ingest:
-        bars.append(Bar("client to durable, × pyarrow alone", ingest["ratio"], INGEST_BAR, counts))
-    return bars

@@ -10,7 +10,6 @@ seconds of the service's processes, of Java alone, and of the client, then the r
 import argparse
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import psutil
-
+from tools.benchmarks.measure import children_cpu_seconds, cpu_by_part
 from tools.benchmarks.service import Service, running_version
 from tools.benchmarks.suite import CACHE, generated_data
 
@@ -44,7 +42,7 @@ class Version:
     service: Service
 
     def submit(self, data: Path) -> CpuSeconds:
-        before = self._service_seconds(), _children_seconds()
+        before, client = cpu_by_part(self.service.process), children_cpu_seconds()
         with tempfile.TemporaryDirectory(prefix="kopitiam-bench-") as out:
             command = [sys.executable, "-m", "kopitiam", "submit", str(data)]
             subprocess.run(
@@ -53,27 +51,13 @@ class Version:
                 check=True,
                 capture_output=True,
             )
-        (service, java), client = self._service_seconds(), _children_seconds()
-        return CpuSeconds(service - before[0][0], java - before[0][1], client - before[1])
-
-    def _service_seconds(self) -> tuple[float, float]:
-        """CPU seconds of all processes of the service, and of Java alone, since their start."""
-        whole = java = 0.0
-        for process in (self.service.process, *self.service.process.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                spent = sum(process.cpu_times()[:4])  # of the process and of its children that have ended
-                whole += spent
-                java += spent if "java" in process.name() else 0.0
-        return whole, java
+        after = cpu_by_part(self.service.process)
+        spent = {part: after[part] - before[part] for part in after}
+        return CpuSeconds(sum(spent.values()), spent["Java"], children_cpu_seconds() - client)
 
 
 def environment(source: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(source)}
-
-
-def _children_seconds() -> float:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
 
 
 @contextlib.contextmanager

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kopitiam.client.http import Transport
-from kopitiam.contracts.config import Settings, reachable
+from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ServiceError
+from kopitiam.fleet.cluster import local_url
 from kopitiam.fleet.lifecycle import Fleet
 from kopitiam.fleet.services import service_settings
-from kopitiam.fleet.status import fleet_status
+from kopitiam.fleet.status import NodeStatus, fleet_status
 from kopitiam.registry.registry import connect_registry
 from kopitiam_chaos.clients import ClientPool, DataFolder, SubmittingClient
 from kopitiam_chaos.observer import RegistryObserver
@@ -58,7 +58,7 @@ def require_running(fleet: Fleet) -> list[str]:
     nodes = fleet_status(fleet)
     if absent := [f"{node.name} is {node.state}" for node in nodes if node.state != "alive"]:
         raise ServiceError(f"the fleet is not up: {', '.join(absent)}; bring it up with: kopi cluster up")
-    return [_reachable(node.url) for node in nodes if node.kind == "gateway" and node.url]
+    return [_reachable(fleet, node) for node in nodes if node.kind == "gateway" and node.url]
 
 
 def run_chaos(fleet: Fleet, options: ChaosOptions, listeners: Listeners) -> ChaosReport:
@@ -146,6 +146,6 @@ def _transport(settings: Settings, url: str, patience_seconds: float) -> Transpo
     )
 
 
-def _reachable(url: str) -> str:
-    host = urlsplit(url).hostname or ""
-    return url.replace(host, reachable(host), 1)
+def _reachable(fleet: Fleet, node: NodeStatus) -> str:
+    is_here = fleet.settings.is_here(node.name)
+    return local_url(fleet.settings, node.name, node.url) if is_here else node.url or ""

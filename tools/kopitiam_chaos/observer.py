@@ -2,8 +2,9 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -31,8 +32,9 @@ class RegistryObserver:
     It polls on its own thread, so that a frozen registry blocks no caller.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """`settings` must contain the addresses of the services."""
+    def __init__(self, settings: Settings, read_log: Callable[[str], bytes] | None = None) -> None:
+        """`settings` must contain the addresses of the services. `read_log` reads the whole log of a monitor,
+        on whatever machine it runs; without it only those of this machine are read."""
         self._monitors = settings.nodes.monitors
         engine = connect_engine(settings.registry.url, settings.home)
         self._registry = Registry(engine)
@@ -40,7 +42,8 @@ class RegistryObserver:
         self._nodes: dict[str, NodeRecord] = {}
         self._holders: dict[str, list[tuple[int, str]]] = defaultdict(list)  # epoch and holder by lease
         self._records: dict[str, list[NodeRecord]] = defaultdict(list)
-        self._logs = _Logs(FleetHome(settings.home), self._monitors)
+        own_logs = FleetHome.of(settings)
+        self._logs = _Logs(read_log or (lambda name: read_whole(own_logs.log(name))), self._monitors)
         self._runs_under_way: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -152,9 +155,9 @@ class RegistryObserver:
 class _Logs:
     """The monitors' logs since this object was created."""
 
-    def __init__(self, home: FleetHome, names: Sequence[str]) -> None:
-        self._home = home
-        self._starts = {name: len(self._read(name)) for name in names}
+    def __init__(self, read: Callable[[str], bytes], names: Sequence[str]) -> None:
+        self._read = read
+        self._starts = {name: len(read(name)) for name in names}
 
     def since_start(self, name: str) -> str:
         """The whole log if it has become shorter, since it was rotated."""
@@ -162,10 +165,11 @@ class _Logs:
         start = self._starts[name]
         return (log[start:] if len(log) >= start else log).decode(errors="replace")
 
-    def _read(self, name: str) -> bytes:
-        path = self._home.log(name)
-        older = path.with_name(f"{path.name}.1")
-        return b"".join(file.read_bytes() for file in (older, path) if file.exists())
+
+def read_whole(log: Path) -> bytes:
+    """A log with the older file that it was rotated to."""
+    older = log.with_name(f"{log.name}.1")
+    return b"".join(file.read_bytes() for file in (older, log) if file.exists())
 
 
 def _append_if_changed(history: list[Value], now: Value) -> None:

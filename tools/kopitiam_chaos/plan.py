@@ -61,7 +61,7 @@ def chosen(groups: Groups, kinds: Mapping[str, NodeKind], words: Sequence[str]) 
     known = {name for names in groups.values() for name in names}
     for word in words:
         if word not in known | set(groups) | set(kinds.values()):
-            raise ConfigError(f"--targets {word}: want some of {', '.join([*groups, *sorted(known)])}")
+            raise ConfigError(f"--targets {word}: expected some of {', '.join([*groups, *sorted(known)])}")
     selected = {
         group: tuple(name for name in names if {name, group, kinds.get(name, LEADER)} & set(words))
         for group, names in groups.items()

@@ -19,6 +19,7 @@ class StrikeRecord:
     name: str
     deed: StrikeKind
     at_seconds: float  # since the start
+    host: str = ""
     was_leader: bool = False
     hold_seconds: float = 0.0
     noticed_seconds: float | None = None  # None if never, for a node that woke in time

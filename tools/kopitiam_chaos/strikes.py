@@ -27,12 +27,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class StruckNode:
-    """A node at the time of its strike: its main process, and all processes that are struck."""
+    """A node of this machine at the time of its strike: its main process, and all processes that are
+    struck."""
 
     name: str
     pid: int
     at: float
     processes: Sequence[psutil.Process] = field(default=(), repr=False)
+    host: str = ""
 
 
 class Victims:
@@ -61,7 +63,7 @@ class Victims:
         if process is None:
             raise ServiceError(f"{name} does not run")
         aimed_at = [process] if alone else self.processes(name)
-        return StruckNode(name, process.pid, time.monotonic(), tuple(aimed_at))
+        return StruckNode(name, process.pid, time.monotonic(), tuple(aimed_at), self._fleet.settings.host)
 
     def send(self, struck: StruckNode, number: signal.Signals) -> None:
         """To the processes that still exist; a reused pid is not signalled."""
@@ -82,7 +84,11 @@ class Victims:
         return self.pid_of(struck.name) != struck.pid and self.is_healthy(struck.name, nodes)
 
     def is_healthy(self, name: str, nodes: Nodes) -> bool:
-        """It is running, and its record says so; a service answers its probe."""
+        """It is running, as far as this machine can see it, and its record says so; a service answers its
+        probe."""
+        if not self._fleet.settings.is_here(name):
+            is_alive = name in nodes and nodes[name].state == "alive"
+            return self._probes[name]() if name in self._probes else is_alive
         process = self._process_of(name)
         if process is None or process_state(process) != "running":
             return False
@@ -187,10 +193,15 @@ class StrikeRunner:
         struck = self.victims.aim(name)
         self.bounds.on_struck(name, self.now())
         self._last = struck.at
-        at, hold = struck.at - self._begun, strike.hold_seconds
-        under_way = dict(self.observer.runs_under_way)
         record = StrikeRecord(
-            strike.number, name, strike.deed, at, was_leader, hold, runs_under_way=under_way
+            strike.number,
+            name,
+            strike.deed,
+            struck.at - self._begun,
+            struck.host,
+            was_leader,
+            strike.hold_seconds,
+            runs_under_way=dict(self.observer.runs_under_way),
         )
         self.records.append(record)
         self._open.append(_OpenStrike(record, struck))

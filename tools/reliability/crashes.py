@@ -38,7 +38,12 @@ _MANY_BATCHES = FEW | {
     "transaction_items": 20,
 }
 # Points that `kopi serve` never reaches, by prefix.
-_ELSEWHERE = dict.fromkeys(ONLY_MONITOR_POINTS, "only a monitor of a fleet reaches it, see its own row")
+_ELSEWHERE = dict.fromkeys(
+    ONLY_MONITOR_POINTS, "only a monitor of a fleet reaches it, see its own row"
+) | dict.fromkeys(
+    ("files.", "file.", "data.", "garbage.", "purge."),
+    "only data sets and deletions reach it: tests/gateway/test_gateway_data_crashes.py",
+)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,11 @@ FAULTS = {
     "monitor-points": Fault("fleet_faults:monitor_points", "kill -9 at each crash point of monitors"),
     "kills": Fault("fleet_faults:kills", "kopi chaos kills nodes and services of a fleet"),
     "partition": Fault("partitions:partition", "PostgreSQL behind dropped packets"),
+    "cuts": Fault("machine_faults:cuts", "machines cut off from each other"),
+    "slow-links": Fault("machine_faults:slow_links", "slow and lossy links of machines"),
+    "lost-machines": Fault("machine_faults:lost_machines", "machines powered off and replaced"),
+    "storms": Fault("machine_faults:storms", "a fault of every machine while four clients upload"),
+    "growth": Fault("machine_faults:growth", "a machine added and taken away under load"),
     "many-runs": Fault("endurance:many_runs", "small runs one after another"),
     "many-clients": Fault("endurance:many_clients", "many clients at once, for minutes"),
 }

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clients import Trickle, check_answers
 from fleets import Fleet, adopting
 from monitor_crashes import all_acts, play, sampled_acts
 
@@ -16,7 +15,9 @@ from kopitiam.synthetic import generate
 from rabbitmq_server import ensure_installed
 from tools.reliability.clock_cases import ClockCase, all_cases, sampled_cases
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
-from tools.reliability.scenes import Session, compile_shim
+from tools.reliability.scenes import Session
+from tools.reliability.shims import compile_shim
+from trickle import Trickle, check_answers
 
 _SERVICES = ("postgresql", "rabbitmq")
 _SCALE, _CHUNK_ROWS = 0.001, 1000  # 14,600 transactions
@@ -48,7 +49,7 @@ def clocks(session: Session) -> Iterator[Measurement]:
     with _fleet(folder / "fleet", f"lease_seconds = {_LEASE_SECONDS}\n") as fleet:
         for position, case in enumerate(cases):
             with _wrong_clock(fleet, case, shim):
-                client = Trickle(fleet, folder / "data", chunk_rows=_CHUNK_ROWS)
+                client = Trickle(fleet.url, folder / "data", _CHUNK_ROWS)
                 with contextlib.closing(client):
                     out = folder / f"answers-{position}"
                     was_ended, changed, is_exact = _watched(fleet, client, folder / "data", out)

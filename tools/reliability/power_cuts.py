@@ -21,7 +21,8 @@ from kopitiam.contracts.api import CSV
 from kopitiam.contracts.layout import Home
 from tools.reliability.measurements import Measurement, at_least, at_most, none_of
 from tools.reliability.recorded_syncs import Disk
-from tools.reliability.scenes import CHUNK_ROWS, Account, Session, compile_shim, fetch, serving
+from tools.reliability.scenes import CHUNK_ROWS, Account, Session, fetch, serving
+from tools.reliability.shims import compile_shim
 
 
 @dataclass(frozen=True)

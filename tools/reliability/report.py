@@ -28,6 +28,7 @@ _WORDS = """
 | to recover | seconds from the end of the fault, or from the start of the next process, until it serves or answers again |
 | longest call | the slowest call of a well-behaved client |
 | peak memory | the largest sum over all processes of the service at one moment, sampled ten times a second: Python's processes together, and Spark's JVM. Pages that processes share count once. Peaks shorter than a tenth of a second may be missed |
+| to work again | seconds from the end of the fault of a machine until all chunks, ENDs or answers that were due are there |
 | growth | the slope of a least-squares line over the second half of the samples |
 
 **How each fault is made.**
@@ -42,6 +43,12 @@ _WORDS = """
 - *Clocks*: a shim shifts the wall clock of one node of a fleet with RabbitMQ and PostgreSQL, from its start or while it runs. The node is
   the leader, the gateway or the pipeline; the full set combines each of them with each offset.
 - *Partition*: nftables drops all packets to and from PostgreSQL, inside a network namespace.
+- *Machines*: six, each a network, process, mount and host-name namespace with its own disk, on a bridge: services (h1), Spark's master (h2), two
+  workers (h3, h4), gateway and pipeline (h5), clients (h6); monitors on h1, h2 and h5. `⊘` is a cut by nftables, `←⊘` and `⊘→` one in one
+  direction only; a slow link is a process that forwards packets late, at a limited rate, and not all of them; a machine that is off is
+  replaced by one with an empty disk, except that of PostgreSQL. `election`: right after the leader was killed; `seal`: while
+  clients send their ENDs; `final`: while answers are made. A trigger in the database records which leader was current when each decision was
+  committed, and the logs of the monitors say under which epoch each of them acted.
 """
 
 

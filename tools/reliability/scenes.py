@@ -1,10 +1,9 @@
-"""What all faults use: the session, a service to damage, C shims, timed calls, and the check of answers."""
+"""What all faults use: the session, a service to damage, timed calls, and the check of answers."""
 
 import contextlib
 import io
 import math
 import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,6 @@ import psutil
 from sales import FEW, FolderClient, Sales, answers_in, make_sales
 from services import ANSWER_SECONDS, ENVIRONMENT, SMALL_BATCHES, Service, until
 
-from debian import can_install, install, skip_or_fail
 from tools.reliability.measurements import Figure, at_most, none_of
 
 OVER = frozenset({"done", "failed", "ended"})
@@ -239,17 +237,3 @@ def _resident(process: psutil.Process) -> int:
 def files_in(folder: Path) -> dict[str, bytes]:
     """Content of every file below the folder, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def compile_shim(name: str, folder: Path) -> Path:
-    """Compiles `name`.c of this package into a library for LD_PRELOAD; skips if there is no C compiler."""
-    if shutil.which("cc") is None and can_install():
-        install("gcc", "libc6-dev", is_there=lambda: shutil.which("cc") is not None)
-    if shutil.which("cc") is None:
-        skip_or_fail(f"there is no C compiler for {name}.c")
-    library, source = folder / f"{name}.so", Path(__file__).with_name(f"{name}.c")
-    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False)
-    if completed.returncode:
-        skip_or_fail(f"{name}.c does not compile: {completed.stderr.strip()[:200]}")
-    return library

@@ -168,13 +168,13 @@ def poison_bodies(session: Session) -> Iterator[Measurement]:
         f"{sent} bodies of {len(_poisons())} kinds",
         session.seed,
         (
-            at_least("refused with 4xx, or all rows set aside", refused, sent),
+            at_least("refused with 4xx, or all rows rejected", refused, sent),
             at_least("service alive", int(is_alive), 1),
             *memory.figures(_MOST_PYTHON_MEGABYTES, _MOST_JVM_MEGABYTES),
             at_most("longest call", calls.longest, 20, "s"),
             *account.figures(),
         ),
-        notes=tuple(f"neither refused nor set aside: {body}" for body in stored),
+        notes=tuple(f"neither refused nor rejected: {body}" for body in stored),
     )
 
 

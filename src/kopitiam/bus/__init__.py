@@ -4,9 +4,13 @@ from kopitiam.bus.memory import MemoryBus
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.errors import ConfigError
 
+_FLEET_CHARACTERS = 16
 
-def open_bus(url: str) -> BusPort:
+
+def open_bus(url: str, fleet: str) -> BusPort:
     """Open the bus at `url`: `memory`, or `amqp(s)://user:password@host:port/vhost`.
+
+    `fleet` is the identity of the registry: fleets with different registries can share a broker.
 
     Raises `BusUnavailable` if the broker cannot be reached, `ConfigError` if the URL has another form.
     """
@@ -15,5 +19,5 @@ def open_bus(url: str) -> BusPort:
     if url.startswith(("amqp://", "amqps://")):
         from kopitiam.bus.rabbitmq import RabbitBus  # noqa: PLC0415 - pika takes a tenth of a second to load
 
-        return RabbitBus(url)
-    raise ConfigError("bus.url: want memory or amqp(s)://user:password@host:port/vhost")
+        return RabbitBus(url, prefix=f"kopitiam.{fleet[:_FLEET_CHARACTERS]}")
+    raise ConfigError("bus.url: expected memory or amqp(s)://user:password@host:port/vhost")

@@ -105,11 +105,11 @@ class MemoryBus(BusPort):
 
     def _handler_thread(self, name: str, handler: Handler) -> HandlerThread:
         self._check_open()
-        handler_thread = HandlerThread(name, handler, self._forget, self._limit)
+        handler_thread = HandlerThread(name, handler, self._remove, self._limit)
         self._handler_threads.add(handler_thread)
         return handler_thread
 
-    def _forget(self, handler_thread: HandlerThread) -> None:
+    def _remove(self, handler_thread: HandlerThread) -> None:
         with self._lock:
             self._handler_threads.discard(handler_thread)
             self._patterns.pop(handler_thread, None)

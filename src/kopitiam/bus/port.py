@@ -58,7 +58,7 @@ class BusPort(Protocol):
 def check_name(name: str, max_bytes: int = MAX_NAME_BYTES) -> str:
     """Return `name`, or raise `ValueError` if it is empty or too long."""
     if not 0 < len(name.encode()) <= max_bytes:
-        raise ValueError(f"want 1 to {max_bytes} bytes as a name on the bus, not {name[:50]!r}")
+        raise ValueError(f"expected 1 to {max_bytes} bytes as a name on the bus, not {name[:50]!r}")
     return name
 
 

@@ -1,4 +1,4 @@
-"""A private RabbitMQ broker: one folder, loopback only, with its own user.
+"""A private RabbitMQ broker: one folder, its own user, on the loopback interface unless told otherwise.
 
 The folder holds its whole state, so that any process can stop it, or restart it on the same port and data.
 Its own epmd (Erlang's port mapper) starts and stops with it.
@@ -16,14 +16,15 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import psutil
 
+from kopitiam.contracts.addresses import bracketed, reachable
 from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.system.files import locked, replace_file
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0  # on a loaded machine
 STOP_SECONDS = 20.0
 USER = "kopitiam"
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the wrapper on the PATH may need another user
@@ -36,6 +37,7 @@ _WRITE_AT_ONCE = (
     "-eval spawn(fun()->F=fun(G)->timer:sleep(20),catch(dets:sync(ra_directory_reverse)),G(G)end,F(F)end)."
 )
 _ELECT = "[ra:trigger_election(amqqueue:get_pid(Q)) || Q <- rabbit_amqqueue:list(), amqqueue:is_quorum(Q)]."
+_IDENTITY_FILE = "broker.json"
 _AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
@@ -45,16 +47,31 @@ class _Identity(TypedDict):
 
 
 class PrivateBroker:
-    def __init__(self, folder: Path, port: int | None = None) -> None:
-        """Without `port`, use the folder's recorded port; the first start records a free one."""
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        *,
+        password: str | None = None,
+        listen: str = "127.0.0.1",
+        host: str = "127.0.0.1",
+    ) -> None:
+        """Without `port` and `password`, use the folder's recorded ones; the first start records random ones.
+
+        `host` is the name under which clients reach the address `listen`.
+        """
         self._folder = folder.resolve()
-        self._wanted_port = port
+        self._wanted_port, self._wanted_password = port, password
+        self._listen, self._host = listen, host
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
         identity = self._identity()
-        return f"amqp://{USER}:{identity['password']}@127.0.0.1:{identity['port']}"
+        return self.url_at(identity["port"], identity["password"])
+
+    def url_at(self, port: int, password: str) -> str:
+        return f"amqp://{USER}:{password}@{bracketed(self._host)}:{port}"
 
     @property
     def pid(self) -> int | None:
@@ -89,7 +106,7 @@ class PrivateBroker:
         self._end("epmd", at_once=True)
 
     def _launch(self, server: Path, epmd: Path) -> None:
-        identity = self._identity()
+        before, identity = self._recorded(), self._identity()
         is_first_start = not (self._folder / "data").exists()
         self._write_files(identity)
         dist_port, epmd_port = free_port(), free_port()
@@ -97,16 +114,18 @@ class PrivateBroker:
         self._spawn("epmd", [str(epmd), "-address", "127.0.0.1", "-port", str(epmd_port)], environment)
         broker = self._spawn("broker", [str(server)], environment)
         self._wait_for(broker, identity["port"])
-        if not is_first_start:
-            command = [str(server.with_name("rabbitmqctl")), "eval", _ELECT]
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                subprocess.run(
-                    command, env=environment, check=False, capture_output=True, timeout=STOP_SECONDS
-                )
+        if is_first_start:
+            return
+        control = str(server.with_name("rabbitmqctl"))
+        _control([control, "eval", _ELECT], environment)
+        if before and before["password"] != identity["password"]:
+            if not _control([control, "change_password", USER], environment, identity["password"]):
+                raise ServiceError("rabbitmq: its password cannot be changed to that of services.secret")
+            self._write(_IDENTITY_FILE, json.dumps(identity))
 
     def _wait_for(self, broker: subprocess.Popen[bytes], port: int) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not takes_connections(port):
+        while not takes_connections(reachable(self._listen), port):
             if broker.poll() is not None:
                 raise ServiceError(f"rabbitmq: it ended while starting: {self._last_log_lines()}")
             if time.monotonic() > deadline:
@@ -140,7 +159,7 @@ class PrivateBroker:
     def _write_files(self, identity: _Identity) -> None:
         self._write(
             "rabbitmq.conf",
-            f"listeners.tcp.1 = 127.0.0.1:{identity['port']}\n"
+            f"listeners.tcp.1 = {bracketed(self._listen)}:{identity['port']}\n"
             f"default_user = {USER}\n"  # replaces guest
             f"default_pass = {identity['password']}\n"
             "log.file.level = warning\n"
@@ -153,14 +172,20 @@ class PrivateBroker:
             self._write(".erlang.cookie", secrets.token_hex(20), mode=0o400)
 
     def _identity(self) -> _Identity:
-        path = self._folder / "broker.json"
-        known: _Identity | None = json.loads(path.read_text()) if path.exists() else None
-        if known and self._wanted_port in (None, known["port"]):
-            return known
-        password = known["password"] if known else secrets.token_hex(16)
-        identity = _Identity(port=self._wanted_port or free_port(), password=password)
-        self._write(path.name, json.dumps(identity))
+        """Port and password of the next start. A new password is recorded once the broker's data have it."""
+        known = self._recorded()
+        identity = _Identity(
+            port=self._wanted_port or (known["port"] if known else free_port()),
+            password=self._wanted_password or (known["password"] if known else secrets.token_hex(16)),
+        )
+        if known is None or (known["password"] == identity["password"] and known != identity):
+            self._write(_IDENTITY_FILE, json.dumps(identity))
         return identity
+
+    def _recorded(self) -> _Identity | None:
+        path = self._folder / _IDENTITY_FILE
+        known: _Identity | None = json.loads(path.read_text()) if path.exists() else None
+        return known
 
     def _write(self, name: str, text: str, mode: int = 0o600) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -244,10 +269,18 @@ def free_port() -> int:
     raise ServiceError("rabbitmq: no free port on 127.0.0.1")
 
 
-def takes_connections(port: int) -> bool:
+def _control(command: list[str], environment: dict[str, str], text: str = "") -> bool:
+    """Run a command of the broker with `text` as its input; returns whether it succeeded."""
+    options: dict[str, Any] = {"env": environment, "input": text.encode(), "capture_output": True}
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return subprocess.run(command, check=False, timeout=STOP_SECONDS, **options).returncode == 0
+    return False
+
+
+def takes_connections(host: str, port: int) -> bool:
     """Whether the server answers with an AMQP frame; an open port alone does not prove that it works."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as client:
+        with socket.create_connection((host, port), timeout=2) as client:
             client.sendall(_AMQP_HEADER)
             return client.recv(1) == b"\x01"
     except OSError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kopitiam.cli.options import Config, Json
-from kopitiam.contracts.errors import ConfigError, RunNotFound
+from kopitiam.contracts.errors import ConfigError
 from kopitiam.system.settings import load_settings
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def adopt(
 ) -> None:
     """Accept a registry that does not match home or storage: a backup, a new registry, or another storage.
 
-    Stop all nodes first. Lists the runs in storage that the registry does not know: their files are removed
-    after gateway.orphan_hours.
+    Stop all nodes first. Lists the runs and data files in storage that the registry does not know: they are
+    removed after gateway.orphan_hours.
 
     Examples:
 
@@ -78,16 +78,10 @@ def adopt(
 
 def _unknown_runs(registry: "Registry", storage: "StoragePort") -> list[str]:
     from kopitiam.contracts.runs import is_run_id
-    from kopitiam.landing.tidying import runs_at_rest
+    from kopitiam.landing.tidying import owners_at_rest
 
-    def is_known(run: str) -> bool:
-        try:
-            registry.get_run(run)
-        except RunNotFound:
-            return False
-        return True
-
-    return sorted(run for run in filter(is_run_id, runs_at_rest(storage)) if not is_known(run))
+    ids = filter(is_run_id, owners_at_rest(storage))
+    return sorted(id_ for id_ in ids if not registry.is_known(id_))
 
 
 def _show(registry: "Registry", premises: "Premises", unknown: list[str]) -> None:

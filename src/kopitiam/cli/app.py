@@ -1,4 +1,4 @@
-"""The `kopi` command: its subcommands, and the translation of errors and signals into exit codes."""
+"""The `kopi` command: errors and signals become exit codes. Its commands are listed in `commands`."""
 
 import logging
 import sys
@@ -7,24 +7,14 @@ from typing import Annotated
 import typer
 
 from kopitiam import __version__
-from kopitiam.cli.adopt import adopt
-from kopitiam.cli.analyze import analyze, warm
-from kopitiam.cli.bench import bench
-from kopitiam.cli.chaos import chaos
-from kopitiam.cli.cluster import cluster_app
-from kopitiam.cli.generate import generate
-from kopitiam.cli.node import node_app
+from kopitiam.cli.commands import LazyGroup
 from kopitiam.cli.process import Terminated, raise_on_signals
-from kopitiam.cli.questions import questions
-from kopitiam.cli.runs import cancel, results, runs, status
-from kopitiam.cli.serving import gateway, monitor, pipeline, serve
-from kopitiam.cli.submit import submit
-from kopitiam.cli.verify import verify
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.system.crash_points import armed_point
 
 app = typer.Typer(
     name="kopi",
+    cls=LazyGroup,
     help="Exact answers to questions about a coffee chain's sales: four built-in ones, and your own.",
     epilog="Start with: kopi generate --out data, then kopi analyze data --out answers",
     no_args_is_help=True,
@@ -32,29 +22,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (
-    analyze,
-    questions,
-    serve,
-    submit,
-    runs,
-    status,
-    results,
-    cancel,
-    adopt,
-    generate,
-    verify,
-    bench,
-    warm,
-):
-    app.command()(command)
-for node in (gateway, pipeline, monitor):
-    app.command(rich_help_panel="Nodes of a fleet")(node)
-app.add_typer(node_app, name="node", rich_help_panel="Nodes of a fleet")
-app.add_typer(cluster_app, name="cluster", rich_help_panel="Nodes of a fleet")
-app.command(rich_help_panel="Nodes of a fleet")(chaos)
-
-
 INTERRUPTED = 130
 
 

@@ -25,7 +25,9 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="How often each engine runs, in turns.")] = 3,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="duckdb, polars, pandas, pyspark, kopi, service, streaming, ingest; repeatable."),
+        typer.Option(
+            help="duckdb, polars, pandas, pyspark, kopi, service, streaming, clients, months, wild or ingest."
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Use this data instead of generated data.")
@@ -40,7 +42,8 @@ def bench(
     """Compare with DuckDB, Polars, pandas and plain PySpark on the same CSVs, in turns, in one run.
 
     A running service takes part too: the report has its time from the last END to the answers, the cost of a
-    batch, and the steps of a submit.
+    batch, the steps of a submit, several clients at once, a data set that grows by a month, and data of the
+    wild profile.
 
     Needs a source checkout and its development environment (make bench).
 

@@ -48,9 +48,9 @@ def chaos(
 ) -> None:
     """Kill nodes of a running fleet at random, while clients submit and verify; then report what happened.
 
-    Gateways, pipelines, monitors (the leader too) and services are struck, never more at once than the fleet
-    can recover from. The exit code is 0 only if every answer was exact and every node recovered; the fleet is
-    left running.
+    Gateways, pipelines, monitors (the leader too) and services of this machine are struck, never more at once
+    than the fleet can recover from. The exit code is 0 only if every answer was exact and every node
+    recovered; the fleet is left running.
 
     Examples:
 
@@ -74,12 +74,18 @@ def chaos(
 
 
 def _groups(fleet: "Fleet", targets: str | None) -> dict[str, tuple[str, ...]]:
-    from kopitiam_chaos.plan import chosen, groups_of
+    from kopitiam_chaos.plan import LEADER, chosen, groups_of
 
-    kinds = fleet.settings.nodes.kinds
     if not fleet.settings.nodes.monitors:
         raise ConfigError("nodes.monitors: without one no node is revived")
+    kinds = {name: kind for name, kind in fleet.settings.nodes.kinds.items() if fleet.settings.is_here(name)}
+    if not kinds:
+        raise ConfigError(
+            f"nodes.hosts: no node runs on {fleet.settings.host}, which this command could kill"
+        )
     groups = groups_of(kinds)
+    if not all(map(fleet.settings.is_here, fleet.settings.nodes.monitors)):
+        groups.pop(LEADER, None)  # it may be on another machine
     if targets is not None:
         groups = chosen(groups, kinds, [word.strip() for word in targets.split(",")])
     return groups
@@ -141,7 +147,7 @@ def show(report: "ChaosReport") -> None:
         table.add_column(title, justify="right")
     table.add_column("by")
     for record in report.records:
-        name = f"{record.name} (leader)" if record.was_leader else record.name
+        name = f"{record.name} on {record.host}{' (leader)' if record.was_leader else ''}"
         times = (_seconds(record.noticed_seconds), _seconds(record.revived_seconds))
         way = "a new process" if record.is_replaced else "itself" if record.revived_seconds else "–"
         table.add_row(f"{record.at_seconds:.1f}", name, _strike_text(record), *times, way)

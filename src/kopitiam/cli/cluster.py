@@ -1,4 +1,4 @@
-"""`kopi cluster`: start, stop and show a whole fleet on this machine."""
+"""`kopi cluster`: start, stop and show a fleet; each machine starts and stops its own nodes."""
 
 import contextlib
 import json
@@ -17,11 +17,15 @@ from kopitiam.cli.progress import local_time
 if TYPE_CHECKING:
     from kopitiam.fleet.status import NodeStatus
 
-cluster_app = typer.Typer(help="Bring a whole fleet up or down on this machine.", no_args_is_help=True)
+cluster = typer.Typer(
+    help="Bring the nodes of this machine up or down, and show the fleet.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 _COLORS = {"alive": "green", "starting": "yellow", "dead": "red", "stopped": "dim"}
 
 
-@cluster_app.command()
+@cluster.command()
 def up(
     patience: Annotated[
         float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for all to be ready.")
@@ -29,15 +33,19 @@ def up(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Start services, monitors, pipelines and gateways, and wait until all are ready.
+    """Start services, monitors, pipelines and gateways of this machine, and wait until they are ready.
 
     Running nodes are left alone. If a node does not start, those started by this command are stopped again.
+    \\[nodes.hosts] names the machine of each node, and node.host this machine. Run the command on each
+    machine, in any order.
 
     Examples:
 
       kopi cluster up --config fleet.toml
 
       kopi cluster up --config fleet.toml --patience 300 --json
+
+      KOPI_NODE__HOST=h2 kopi cluster up --config fleet.toml
     """
     from kopitiam.fleet.cluster import up as bring_up
     from kopitiam.fleet.lifecycle import open_fleet
@@ -47,9 +55,9 @@ def up(
     _print(nodes, as_json)
 
 
-@cluster_app.command()
+@cluster.command()
 def down(config: Config = None, as_json: Json = False) -> None:
-    """Stop the whole fleet; data and logs stay.
+    """Stop the nodes of this machine; data and logs stay.
 
     Example:
 
@@ -66,7 +74,7 @@ def down(config: Config = None, as_json: Json = False) -> None:
         typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing is running")
 
 
-@cluster_app.command()
+@cluster.command()
 def status(config: Config = None, as_json: Json = False) -> None:
     """Show the status of every node.
 
@@ -84,8 +92,8 @@ def status(config: Config = None, as_json: Json = False) -> None:
 
 def show(nodes: "Sequence[NodeStatus]", console: Console | None = None) -> None:
     console = console or Console()
-    titles = ("name", "kind", "state", "since", "epoch", "pid", "memory", "url")
-    for line in column_lines(console, titles, [_cells(node) for node in nodes], figures={4, 5, 6}):
+    titles = ("name", "kind", "state", "since", "epoch", "host", "pid", "memory", "url")
+    for line in column_lines(console, titles, [_cells(node) for node in nodes], figures={4, 6, 7}):
         for state, color in _COLORS.items():
             line.highlight_words([state], color)
         console.print(line, soft_wrap=True)
@@ -105,6 +113,7 @@ def _cells(node: "NodeStatus") -> tuple[str, ...]:
         state,
         since,
         str(node.epoch or ""),
+        node.host,
         str(node.pid or ""),
         memory,
         node.url or "",

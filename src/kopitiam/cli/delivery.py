@@ -3,25 +3,31 @@
 import json
 import tempfile
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from kopitiam.cli.answer_view import first_rows, print_text, show_answer, title_of
-from kopitiam.cli.columns import name_text, printable
-from kopitiam.client.client import RunHandle
+from kopitiam.cli.columns import column_lines, name_text, printable
 from kopitiam.client.downloads import first_rejected, open_download
+from kopitiam.client.submitted_run import SubmittedRun
 from kopitiam.contracts.tables import Rejected
 from kopitiam.results.answer_files import REJECTED_FILE, REPORT_FILE, WORKBOOK_FILE
 from kopitiam.results.answers import Answers
+from kopitiam.results.changes import ChangesSince, compare_all
 from kopitiam.results.summary import RunSummary
-from kopitiam.results.workbook import write_workbook
+
+if TYPE_CHECKING:
+    from kopitiam.client.run_handle import RunHandle
 
 MOST_JSON_LISTED = 10  # rows of an answer that lists rows: it grows with the input
 MOST_JSON_GROUPS = 1_000  # rows of any other answer
+MOST_CHANGES = 40  # rows of an answer that differ
+CHANGES_FILE = "changes.json"
 
 
 def show_answers(
@@ -67,6 +73,8 @@ def _plain(value: object) -> object:
 def _show_row_counts(
     console: Console, summary: RunSummary, examples: Sequence[Rejected], out: Path | None
 ) -> None:
+    if summary.data is not None:
+        print_text(console, printable(f"data set {summary.data.text}"), indent=0)
     print_text(console, printable(_row_counts(summary)), indent=0)
     for rejected in examples:
         print_text(console, f"{name_text(rejected.file)}, line {rejected.line}: {name_text(rejected.reason)}")
@@ -97,30 +105,72 @@ def _row_counts(summary: RunSummary) -> str:
     )
 
 
-def deliver(run: RunHandle, out: Path | None, as_json: bool) -> None:
-    """Print the answers of a run that is done. With `out`, all answer files are kept in that folder."""
-    if out is not None:
-        (out / WORKBOOK_FILE).unlink(missing_ok=True)  # of an earlier run
-        run.download(out)
-        write_workbook(out / WORKBOOK_FILE, *open_download(out))
-        _show(run.id, out, out, as_json)
-        return
+def deliver(run: SubmittedRun, out: Path | None, as_json: bool, earlier: "RunHandle | None" = None) -> None:
+    """Print the answers of a run that is done. With `out`, all answer files are kept in that folder.
+
+    With an `earlier` run over the same data set, what changed since then is printed and kept, too.
+    """
     with tempfile.TemporaryDirectory(prefix="kopitiam-") as scratch:
-        run.download(scratch, forms=("parquet",))
-        _show(run.id, Path(scratch), None, as_json)
+        folder = Path(scratch) / "answers" if out is None else out
+        if out is None:
+            run.download(folder, forms=("parquet",))
+        else:
+            for file_name in (WORKBOOK_FILE, CHANGES_FILE):
+                (out / file_name).unlink(missing_ok=True)  # of an earlier download
+            run.download(out, since=earlier.id if earlier else None)
+            from kopitiam.results.workbook import write_workbook
+
+            write_workbook(out / WORKBOOK_FILE, *open_download(out))
+        changes = _changes_since(earlier, folder, Path(scratch) / "earlier") if earlier else None
+        if out is not None and changes is not None:
+            (out / CHANGES_FILE).write_text(
+                json.dumps(changes.to_dict(), indent=2, ensure_ascii=False) + "\n"
+            )
+        _show(run.id, folder, out, as_json, changes)
 
 
-def deliver_provisional(run: RunHandle, as_json: bool) -> None:
+def _changes_since(earlier: "RunHandle", folder: Path, scratch: Path) -> ChangesSince:
+    earlier.download(scratch, forms=("parquet",))
+    before, summary = open_download(scratch)
+    since = f"version {summary.data.version}" if summary.data else f"run {earlier.id}"
+    return compare_all(before, open_download(folder)[0], since)
+
+
+def deliver_provisional(run: "RunHandle", as_json: bool) -> None:
     """Print the answers over the rows processed so far."""
     with tempfile.TemporaryDirectory(prefix="kopitiam-") as scratch:
         run.download_provisional(scratch, forms=("parquet",))
         _show(run.id, Path(scratch), None, as_json)
 
 
-def _show(run: str, folder: Path, out: Path | None, as_json: bool) -> None:
+def _show(
+    run: str, folder: Path, out: Path | None, as_json: bool, changes: ChangesSince | None = None
+) -> None:
     answers, summary = open_download(folder)
     if as_json:
         content = {"run": run} | answers_as_json(answers, summary)
+        if changes is not None:
+            content["changes"] = changes.to_dict()
         typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
-    else:
-        show_answers(answers, summary, first_rejected(folder), out)
+        return
+    if changes is not None:
+        show_changes(changes)
+    show_answers(answers, summary, first_rejected(folder), out)
+
+
+def show_changes(changes: ChangesSince, console: Console | None = None) -> None:
+    """Print how each answer differs from the earlier one."""
+    console = console or Console()
+    for of_question in changes.by_question.values():
+        title = f"{title_of(of_question.question)}, since {changes.since}"
+        print_text(console, title, indent=0, style="bold")
+        print_text(console, of_question.text)
+        rows = list(islice(of_question.cells(), MOST_CHANGES))
+        if rows:
+            lines = column_lines(console, of_question.titles, rows, of_question.figure_places, indent=2)
+            for line in lines:
+                console.print(line, soft_wrap=True)
+        hidden = len(of_question.rows) + of_question.left_out - len(rows)
+        if hidden:
+            print_text(console, f"… {hidden:,} more")
+        console.print()

@@ -7,13 +7,15 @@ import typer
 
 from kopitiam.cli.options import Config, Json
 
-node_app = typer.Typer(help="Start, stop or show one node of the fleet.", no_args_is_help=True)
+node = typer.Typer(
+    help="Start, stop or show one node of the fleet.", no_args_is_help=True, add_completion=False
+)
 Name = Annotated[
     str, typer.Argument(metavar="NODE", help="Its name under \\[nodes] in the settings.", show_default=False)
 ]
 
 
-@node_app.command()
+@node.command()
 def start(name: Name, config: Config = None, as_json: Json = False) -> None:
     """Start a node in the background, unless it runs already.
 
@@ -27,7 +29,8 @@ def start(name: Name, config: Config = None, as_json: Json = False) -> None:
     from kopitiam.fleet.lifecycle import open_fleet, start_node
 
     fleet = open_fleet(config)
-    is_new = start_node(fleet, name)
+    with fleet.naming_machine():
+        is_new = start_node(fleet, name)
     record = read_record(fleet.home, name)
     pid = record.pid if record else None
     if as_json:
@@ -36,7 +39,7 @@ def start(name: Name, config: Config = None, as_json: Json = False) -> None:
         typer.echo(f"{name} {'is started' if is_new else 'runs already'}, process {pid}")
 
 
-@node_app.command()
+@node.command()
 def stop(name: Name, config: Config = None, as_json: Json = False) -> None:
     """Stop a node and all its processes.
 
@@ -46,14 +49,16 @@ def stop(name: Name, config: Config = None, as_json: Json = False) -> None:
     """
     from kopitiam.fleet.lifecycle import open_fleet, stop_node
 
-    was_alive = stop_node(open_fleet(config), name)
+    fleet = open_fleet(config)
+    with fleet.naming_machine():
+        was_alive = stop_node(fleet, name)
     if as_json:
         typer.echo(json.dumps({"name": name, "stopped": was_alive}))
     else:
         typer.echo(f"{name} {'is stopped' if was_alive else 'does not run'}")
 
 
-@node_app.command()
+@node.command()
 def status(name: Name, config: Config = None, as_json: Json = False) -> None:
     """Show the status of a node.
 

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kopitiam.client.client import Client
-from kopitiam.client.http import Transport
 from kopitiam.contracts.config import QuestionsSection
+from kopitiam.contracts.data_api import DataChanges
+from kopitiam.contracts.data_sets import Changes
 from kopitiam.contracts.errors import ConfigError, InputError, QuestionError
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.questions.catalog import read_toml
@@ -18,13 +19,16 @@ from kopitiam.questions.definitions import Question
 from kopitiam.questions.groups import require_few_groups
 from kopitiam.questions.question_set import QuestionSet
 
+if TYPE_CHECKING:
+    from kopitiam.client.client import Client
+
 Server = Annotated[
     str | None,
     typer.Option(
         "--server",
-        metavar="URL",
+        metavar="URL,URL",
         envvar="KOPI_SERVER",
-        help="Address of the gateway \\[default: that of the settings].",
+        help="Address of the gateway, or of several of one fleet \\[default: those of the settings].",
         show_default=False,
     ),
 ]
@@ -46,6 +50,7 @@ Patience = Annotated[
     float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for an unavailable gateway.")
 ]
 SHORT_PATIENCE = 10.0  # for commands that upload nothing
+REVIVAL_PATIENCE = 45.0  # long enough for a dead gateway to be revived
 
 
 @contextmanager
@@ -54,11 +59,14 @@ def connected(
     token: str | None,
     authority: Path | None,
     patience: float,
-    on_trouble: Callable[[str], None] = lambda _: None,
-) -> Iterator[Client]:
-    """Open a client and close it at the end; `on_trouble` is called with each temporary failure."""
+    on_retry: Callable[[str], None] = lambda _: None,
+) -> "Iterator[Client]":
+    """Open a client and close it at the end; `on_retry` is called with each temporary failure."""
+    from kopitiam.client.client import Client  # `kopi analyze` starts faster without it
+    from kopitiam.client.http import Transport
+
     transport = Transport(
-        server, token, patience_seconds=patience, verify=authority or True, on_trouble=on_trouble
+        server, token, patience_seconds=patience, verify=authority or True, on_retry=on_retry
     )
     with Client.over(transport) as client:
         yield client
@@ -126,6 +134,17 @@ Ask = Annotated[
 ]
 
 
+class Columns(StrEnum):
+    """Which columns a data set keeps of the files that are sent to it."""
+
+    NEEDED = "needed"  # by the questions, and those that it keeps already
+    ALL = "all"  # of the layout
+
+
+def changes_text(changes: DataChanges) -> str:
+    return Changes(**changes.model_dump()).text
+
+
 def has_flags(years: str | None, hours: str | None, min_amount: str | None, top: int | None) -> bool:
     return any(flag is not None for flag in (years, hours, min_amount, top))
 
@@ -172,9 +191,9 @@ def read_questions(files: Sequence[Path], parameters: Parameters, max_groups: in
 def _text_of(file: Path) -> str:
     try:
         if not file.is_dir() and not file.is_file() and file.exists():
-            raise InputError(f"{file}: not a file; want a file of questions")
+            raise InputError(f"{file}: not a file; expected a file of questions")
         if file.stat().st_size > _MAX_FILE_BYTES:
-            raise InputError(f"{file}: larger than {_MAX_FILE_BYTES:,} bytes; want a file of questions")
+            raise InputError(f"{file}: larger than {_MAX_FILE_BYTES:,} bytes; expected a file of questions")
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
@@ -211,13 +230,13 @@ def run_arguments(question_set: QuestionSet) -> dict[str, Any]:
 
 def _years(text: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"(\d{4})(?:-(\d{4}))?", text)):
-        raise ConfigError(f"--years {text}: want one year or first-last, such as 2024-2025")
+        raise ConfigError(f"--years {text}: expected one year or first-last, such as 2024-2025")
     return int(match[1]), int(match[2] or match[1])
 
 
 def _hours(text: str) -> tuple[str, str]:
     clock = r"\d\d:\d\d(?::\d\d)?"
     if not re.fullmatch(f"{clock}-{clock}", text):
-        raise ConfigError(f"--hours {text}: want first-last, such as 06:00:00-23:00:00")
+        raise ConfigError(f"--hours {text}: expected first-last, such as 06:00:00-23:00:00")
     first, last = (hour if len(hour) == 8 else f"{hour}:00" for hour in text.split("-"))
     return first, last

@@ -27,8 +27,10 @@ from rich.table import Column
 from rich.text import Text
 
 from kopitiam.cli.columns import BarRow, bar_lines, name_text, printable
+from kopitiam.cli.options import changes_text
 from kopitiam.client.upload import TableProgress
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
+from kopitiam.contracts.data_api import DataStatus
 from kopitiam.questions.layout import LAYOUT
 
 
@@ -37,12 +39,20 @@ def status_lines(status: RunStatus, console: Console) -> Iterator[Text]:
     yield Text(f"{name}: {status.state}, since {local_time(status.created_at)}")
     if status.error:
         yield Text(printable(status.error), "red")
+    if status.data is not None:
+        yield Text(_data_text(status.data))
     yield Text("tables", "bold")
     tables = [_table(name, table) for name, table in status.tables.items()]
     yield from bar_lines(console, tables, most=1.0)
     if status.stages:
         yield Text("stages", "bold")
         yield from bar_lines(console, list(_stages(status)), most=1.0)
+
+
+def _data_text(use: DataStatus) -> str:
+    if use.version is None or use.changes is None:
+        return f"data set {use.name}: files are sent, on top of version {use.seen}"
+    return f"data set {use.name}, version {use.version}: {changes_text(use.changes)}"
 
 
 def progress_line(status: RunStatus) -> str:
@@ -138,6 +148,7 @@ class _Bars:
 
     def __init__(self, width: int, *columns: ProgressColumn) -> None:
         console = Console(stderr=True)
+        self._quiet_until = 0.0
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -152,6 +163,16 @@ class _Bars:
 
     def stop(self) -> None:
         self._progress.stop()
+
+    def print_line(self, line: str) -> None:
+        """Print a line above the bars, which stays."""
+        self._progress.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+    def on_retry(self, reason: str) -> None:
+        """Print that the gateway is unavailable, at most one line in ten seconds."""
+        if time.monotonic() >= self._quiet_until:
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+            self.print_line(f"waiting for the gateway: {reason}")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -193,7 +214,6 @@ class SubmitProgress(_Bars):
         self._checking = self._progress.add_task("Checking".ljust(_WIDEST), total=total_bytes)
         self._tables: dict[str, TaskID] = {}
         self._pipeline: TaskID | None = None
-        self._quiet_until = 0.0
 
     def on_checked(self, count: int) -> None:
         self._progress.advance(self._checking, count)
@@ -208,16 +228,6 @@ class SubmitProgress(_Bars):
         if self._pipeline is None:
             self._pipeline = self._progress.add_task("Pipeline".ljust(_WIDEST), step="", total=None)
         _show_stages(self._progress, self._pipeline, status)
-
-    def on_trouble(self, trouble: str) -> None:
-        """Print that the gateway is unavailable, at most one line in ten seconds."""
-        if time.monotonic() >= self._quiet_until:
-            self._quiet_until = time.monotonic() + _QUIET_SECONDS
-            self.print_line(f"waiting for the gateway: {trouble}")
-
-    def print_line(self, line: str) -> None:
-        """Print a line above the bars, which stays."""
-        self._progress.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_stages(progress: Progress, task: TaskID, status: RunStatus) -> None:

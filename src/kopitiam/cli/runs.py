@@ -1,4 +1,4 @@
-"""`kopi runs`, `status`, `results`, `cancel`: the runs of a gateway."""
+"""`kopi runs`, `status`, `results`, `cancel`: the runs of a gateway; `kopi runs delete`."""
 
 import contextlib
 import json
@@ -25,8 +25,8 @@ from kopitiam.cli.options import (
 )
 from kopitiam.cli.progress import local_time, progress_line, status_lines
 from kopitiam.client.calls import Calls
-from kopitiam.client.client import raise_if_failed
 from kopitiam.client.http import Transport
+from kopitiam.client.submitted_run import raise_if_failed
 from kopitiam.contracts.api import RunStatus
 from kopitiam.contracts.errors import ConfigError, RunError
 from kopitiam.contracts.runs import RunState
@@ -35,7 +35,12 @@ from kopitiam.system.settings import load_settings
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
 
 
-def runs(
+runs = typer.Typer(invoke_without_command=True, add_completion=False)
+
+
+@runs.callback()
+def list_runs(
+    context: typer.Context,
     *,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs to list.")] = 20,
     server: Server = None,
@@ -45,9 +50,18 @@ def runs(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """List your runs, newest first."""
+    """List your runs, newest first, or delete one.
+
+    Examples:
+
+      kopi runs --limit 5
+
+      kopi runs delete RUN           with its answers
+    """
+    if context.invoked_subcommand is not None:
+        return
     settings = load_settings(config)
-    with connected(server or settings.gateway.url, token, authority, patience) as client:
+    with connected(server or ",".join(settings.gateway_urls), token, authority, patience) as client:
         statuses = list(islice(client.runs(), limit))
     if as_json:
         typer.echo(json.dumps([status.model_dump(mode="json") for status in statuses], indent=2))
@@ -60,6 +74,29 @@ def runs(
     titles = ("run", "label", "state", "since", "rows", "rejected")
     for line in column_lines(console, titles, rows, figures={4, 5}) if statuses else [Text("no runs")]:
         console.print(line, soft_wrap=True)
+
+
+@runs.command()
+def delete(
+    run: Run,
+    *,
+    server: Server = None,
+    token: Token = None,
+    patience: Patience = SHORT_PATIENCE,
+    authority: Authority = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a run with its answers; one that is not over is ended first. Nothing of it remains.
+
+    Files that it has sent to a data set belong to the data set, and stay: kopi data drop NAME deletes them.
+    """
+    settings = load_settings(config)
+    with connected(server or ",".join(settings.gateway_urls), token, authority, patience) as client:
+        status = client.run(run).delete()
+    typer.echo(
+        status.model_dump_json(indent=2) if as_json else f"run {run} is deleted; it was {status.state}"
+    )
 
 
 def _counts(status: RunStatus) -> tuple[str, str]:
@@ -89,9 +126,9 @@ def status(
       kopi status RUN --answers      the answers so far, and how many rows they cover
     """
     settings = load_settings(config)
-    address = server or settings.gateway.url
+    address = server or ",".join(settings.gateway_urls)
     if watch and answers:
-        raise ConfigError("want either --watch or --answers")
+        raise ConfigError("use either --watch or --answers")
     if watch:
         transport = Transport(address, token, patience_seconds=patience, verify=authority or True)
         with contextlib.closing(transport):
@@ -131,7 +168,7 @@ def results(
     settings = load_settings(config)
     from kopitiam.cli.delivery import deliver
 
-    with connected(server or settings.gateway.url, token, authority, patience) as client:
+    with connected(server or ",".join(settings.gateway_urls), token, authority, patience) as client:
         handle = client.run(run)
         current = handle.status()
         raise_if_failed(current)
@@ -156,8 +193,8 @@ def cancel(
     """End a run and remove its data; other runs are not affected."""
     settings = load_settings(config)
     if (run is None) != every:
-        raise ConfigError("want either RUN or --all")
-    with connected(server or settings.gateway.url, token, authority, patience) as client:
+        raise ConfigError("name a RUN or use --all")
+    with connected(server or ",".join(settings.gateway_urls), token, authority, patience) as client:
         if run is not None:
             ids = [run]
         else:

@@ -146,11 +146,11 @@ def _shards(settings: Settings, name: str, flag: str | None) -> tuple[int, ...]:
         try:
             shards = tuple(sorted({int(shard) for shard in flag.split(",")}))
         except ValueError:
-            raise ConfigError(f"--shards {flag}: want numbers, such as 0,1") from None
+            raise ConfigError(f"--shards {flag}: expected numbers, such as 0,1") from None
     if not shards or not all(0 <= shard < MOST_SHARDS for shard in shards):
         text = ",".join(map(str, shards)) or "none"
         raise ConfigError(
-            f"shards {text} of {name}: want some of 0 to {settings.pipeline.shards - 1}, "
+            f"shards {text} of {name}: expected some of 0 to {settings.pipeline.shards - 1}, "
             "or of those that earlier runs began with"
         )
     return shards

@@ -26,7 +26,8 @@ from kopitiam.system.settings import load_settings
 
 def verify(
     data: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with the CSV exports.", show_default=False)
+        Path,
+        typer.Argument(metavar="DIR", help="Folder or zip archive of CSV exports.", show_default=False),
     ],
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="Folder with the answer files.", show_default=False)

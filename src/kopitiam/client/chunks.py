@@ -18,12 +18,14 @@ import pyarrow as pa
 from kopitiam.client.folder import InputFolder
 from kopitiam.contracts.api import MOST_REJECTED_BYTES
 from kopitiam.contracts.tables import CHUNK_ROWS, Rejected, Table
-from kopitiam.intake.blocks import Block, read_blocks, read_header
+from kopitiam.intake.blocks import Block, find_separator, read_blocks, read_header
+from kopitiam.intake.clean_blocks import load_kernel
 from kopitiam.intake.normal_form import NormalForm, Normalized
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 BLOCKS_AHEAD = 4
+_LEAST_KERNEL_BYTES = 32 << 20  # reading less takes less time than loading the compiled parser
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,12 @@ def in_order(
 
 
 def _blocks(folder: InputFolder, table: Table) -> Iterator[tuple[NormalForm, Block]]:
+    columns = [column.name for column in table.columns]
+    kernel = load_kernel() if folder.total_bytes >= _LEAST_KERNEL_BYTES else None
     for file in folder.files[table.name]:
-        form = NormalForm(table, read_header(file), folder.shown(file))
-        for block in read_blocks(file):
+        separator = find_separator(file, columns)
+        form = NormalForm(table, read_header(file, separator), file.shown, kernel)
+        for block in read_blocks(file, separator=separator):
             yield form, block
 
 

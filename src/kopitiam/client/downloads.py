@@ -1,10 +1,13 @@
 """Downloads the answer files of a run, and opens them again."""
 
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kopitiam.client.calls import Calls
+from kopitiam.client.port import RunCalls
 from kopitiam.contracts.errors import InputError, RunNotFound, Unavailable
 from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.question_set import QuestionSet
@@ -18,21 +21,30 @@ from kopitiam.results.answer_files import (
 )
 from kopitiam.results.summary import RunSummary
 
+if TYPE_CHECKING:
+    from kopitiam.client.calls import Calls
+
 _FORMS_OF_ANSWERS = ("csv", "json", "parquet")
 FORMS = (*_FORMS_OF_ANSWERS, "html")  # the last is the report, one for all answers
 _EXAMPLES = 5
 _TRIES = 5
 
 
-def download(calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
-    """Download the answer files of a run to the folder `out`.
+def download(
+    calls: RunCalls, run: str, out: Path, forms: tuple[str, ...] = FORMS, since: str | None = None
+) -> None:
+    """Download the answer files of a run to the folder `out`. The report compares it with the run `since`.
 
     A file appears when it is complete. The summary is written last: if it exists, all other files do.
     """
-    _download(calls, run, out, forms, "")
+
+    def fetch(file: str, target: Path) -> None:
+        calls.fetch_result(run, file, target, f"?since={since}" if since and file == REPORT_FILE else "")
+
+    _download(calls, run, out, forms, fetch)
 
 
-def download_provisional(calls: Calls, run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
+def download_provisional(calls: "Calls", run: str, out: Path, forms: tuple[str, ...] = FORMS) -> None:
     """Download the provisional answers of a run, all of one attempt; starts again if a newer one replaces it.
 
     Raises Unavailable if the answers change faster than they can be downloaded.
@@ -41,13 +53,15 @@ def download_provisional(calls: Calls, run: str, out: Path, forms: tuple[str, ..
         attempt = calls.provisional_attempt(run)
         query = "?provisional=true" + (f"&attempt={attempt}" if attempt else "")
         try:
-            return _download(calls, run, out, forms, query)
+            return _download(calls, run, out, forms, partial(calls.fetch_result, run, query=query))
         except RunNotFound:
             calls.status(run)  # raises if the run itself was removed
     raise Unavailable(f"run {run}: its provisional answers change faster than the download; try again")
 
 
-def _download(calls: Calls, run: str, out: Path, forms: tuple[str, ...], query: str) -> None:
+def _download(
+    calls: RunCalls, run: str, out: Path, forms: tuple[str, ...], fetch: Callable[[str, Path], None]
+) -> None:
     require_writable(out)
     for file_name in (SUMMARY_FILE, REJECTED_FILE, REPORT_FILE):
         (out / file_name).unlink(missing_ok=True)
@@ -55,14 +69,13 @@ def _download(calls: Calls, run: str, out: Path, forms: tuple[str, ...], query: 
     for question in question_set.questions:
         for form in forms:
             if form in _FORMS_OF_ANSWERS:
-                file = f"{question.name}.{form}"
-                calls.fetch_result(run, file, out / question.file_name(form), query)
+                fetch(f"{question.name}.{form}", out / question.file_name(form))
     if "html" in forms:
-        calls.fetch_result(run, REPORT_FILE, out / REPORT_FILE, query)
+        fetch(REPORT_FILE, out / REPORT_FILE)
     if calls.status(run).rejected:
         with suppress(RunNotFound):  # they were counted but never uploaded
             calls.fetch_rejected(run, out / REJECTED_FILE)
-    calls.fetch_result(run, SUMMARY_FILE, out / SUMMARY_FILE, query)
+    fetch(SUMMARY_FILE, out / SUMMARY_FILE)
 
 
 def require_writable(out: Path) -> None:

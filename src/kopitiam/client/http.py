@@ -1,7 +1,8 @@
-"""HTTP requests to a gateway, retried with backoff while the failure is temporary.
+"""HTTP requests to the gateways of a fleet, retried with backoff while the failure is temporary.
 
-Exceptions of the HTTP library and refusals of the gateway become Kopitiam's own errors here and nowhere else.
-The calls themselves are in `calls`.
+A gateway that does not answer is left for the next one; any gateway serves any run. Exceptions of the HTTP
+library and refusals of the gateway become Kopitiam's own errors here and nowhere else. The calls themselves
+are in `calls`.
 """
 
 import copy
@@ -9,14 +10,16 @@ import logging
 import math
 import os
 import random
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import NoReturn, TypeVar
+from urllib.request import getproxies_environment
 
 import httpx
 
@@ -32,6 +35,8 @@ _KEEP_ALIVE_SECONDS = 4.0  # common servers close idle connections after 5 s
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PIECE = 1 << 20
 _TEMPORARY = frozenset({408, 429, 502, 503, 504})
+_ELSEWHERE = frozenset({502, 503, 504})  # another gateway may be able to answer
+_GONE_SECONDS = 6  # a peer that acknowledges nothing for this long is gone
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
@@ -39,21 +44,51 @@ Result = TypeVar("Result")
 class _TemporaryError(Exception):
     """A failure that may be over soon; the call is retried after at least `wait_seconds`."""
 
-    def __init__(self, what: str, wait_seconds: float = 0.0) -> None:
+    def __init__(self, what: str, wait_seconds: float = 0.0, *, is_gateway: bool = True) -> None:
+        """`is_gateway`: the gateway is the cause, and another one may answer."""
         super().__init__(what)
         self.wait_seconds = wait_seconds
+        self.is_gateway = is_gateway
+
+
+class Servers:
+    """The gateways of a fleet, and the one in use, which all threads share."""
+
+    def __init__(self, addresses: str | Sequence[str]) -> None:
+        """Raises ConfigError unless they are one or more URLs, in a list or separated by commas."""
+        given = addresses.split(",") if isinstance(addresses, str) else addresses
+        self.urls = tuple(dict.fromkeys(_checked_server(address.strip()) for address in given))
+        if not self.urls:
+            _refuse_server("")
+        self._position = 0
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def __str__(self) -> str:
+        return ", ".join(self.urls)
+
+    @property
+    def current(self) -> str:
+        return self.urls[self._position]
+
+    def leave(self, url: str) -> None:
+        """Use the next one, unless another thread has left this one already."""
+        if url == self.current:
+            self._position = (self._position + 1) % len(self.urls)
 
 
 class Transport:
     """Sends requests from any thread over shared, kept-alive connections.
 
-    A temporary failure is retried for `patience_seconds`; then Unavailable is raised. `on_trouble` is called
-    with each temporary failure. Tests replace `sleep` and `clock`.
+    A temporary failure is retried for `patience_seconds`; then Unavailable is raised. `server` may be several
+    addresses: if one does not answer, the next is called at once. `on_retry` is called with each temporary
+    failure. Tests replace `sleep` and `clock`.
     """
 
     def __init__(
         self,
-        server: str,
+        server: str | Sequence[str],
         token: str | None = None,
         *,
         connections: int = CONNECTIONS,
@@ -61,23 +96,31 @@ class Transport:
         verify: bool | str | Path = True,
         sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        on_trouble: Callable[[str], None] = lambda _: None,
+        on_retry: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.server = _checked_server(server)
+        self.servers = Servers(server)
         self.connections = connections
         self.clock = clock
         self._token = _checked_token(token)
         self._patience_seconds = patience_seconds
         self._sleep = sleep
-        self._on_trouble = on_trouble
+        self._on_retry = on_retry
         self._abandoned = threading.Event()
+        is_encrypted = any(url.startswith("https:") for url in self.servers.urls)
+        trust = _trust(verify) if is_encrypted else False  # costly to set up
+        limits = httpx.Limits(max_keepalive_connections=connections + 2, keepalive_expiry=_KEEP_ALIVE_SECONDS)
+        own = httpx.HTTPTransport(verify=trust, limits=limits, socket_options=_socket_options())
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
-            verify=_trust(verify) if self.server.startswith("https:") else False,  # costly to set up
-            limits=httpx.Limits(
-                max_keepalive_connections=connections + 2, keepalive_expiry=_KEEP_ALIVE_SECONDS
-            ),
+            verify=trust,
+            limits=limits,
+            transport=None if getproxies_environment() else own,  # httpx would use no proxy with it
         )
+
+    @property
+    def server(self) -> str:
+        """The gateway in use."""
+        return self.servers.current
 
     def branch(self) -> "Transport":
         """Return a transport that shares the connections and can be abandoned separately."""
@@ -98,8 +141,8 @@ class Transport:
     ) -> httpx.Response:
         """Return the successful response of an idempotent call."""
 
-        def attempt(timeout: httpx.Timeout) -> httpx.Response:
-            url = self._url(path)
+        def attempt(server: str, timeout: httpx.Timeout) -> httpx.Response:
+            url = _url(server, path)
             response = self._http.request(method, url, content=content, headers=headers, timeout=timeout)
             self._raise_for_status(response)
             return response
@@ -110,8 +153,8 @@ class Transport:
         """Download to the file `target`, which appears only when it is complete."""
         temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
 
-        def attempt(timeout: httpx.Timeout) -> None:
-            with self._http.stream("GET", self._url(path), timeout=timeout) as response:
+        def attempt(server: str, timeout: httpx.Timeout) -> None:
+            with self._http.stream("GET", _url(server, path), timeout=timeout) as response:
                 if not response.is_success:
                     response.read()
                 self._raise_for_status(response)
@@ -130,8 +173,8 @@ class Transport:
     def lines(self, path: str) -> Iterator[str]:
         """Yield the lines of a streamed response as they arrive; ends early if the connection breaks."""
 
-        def attempt(timeout: httpx.Timeout) -> httpx.Response:
-            request = self._http.build_request("GET", self._url(path), timeout=timeout)
+        def attempt(server: str, timeout: httpx.Timeout) -> httpx.Response:
+            request = self._http.build_request("GET", _url(server, path), timeout=timeout)
             response = self._http.send(request, stream=True)
             if not response.is_success:
                 response.read()
@@ -153,27 +196,34 @@ class Transport:
         else:
             self._sleep(seconds)
 
-    def _retry(self, attempt: Callable[[httpx.Timeout], Result]) -> Result:
+    def _retry(self, attempt: Callable[[str, httpx.Timeout], Result]) -> Result:
         started = self.clock()
         remaining = self._patience_seconds
         pauses = _pauses()
+        others = len(self.servers) - 1  # to call before the next pause
         for tries in count(1):
+            server = self.server
             if self._abandoned.is_set():
-                raise Unavailable(f"{self.server}: the call was abandoned")
+                raise Unavailable(f"{server}: the call was abandoned")
             try:
                 with _translated():
-                    return attempt(_timeout(remaining))
-            except _TemporaryError as trouble:
-                pause = max(next(pauses), trouble.wait_seconds)
+                    return attempt(server, _timeout(remaining))
+            except _TemporaryError as error:
+                has_other = error.is_gateway and others > 0
+                pause = 0.0 if has_other else max(next(pauses), error.wait_seconds)
+                others = others - 1 if has_other else len(self.servers) - 1
+                if error.is_gateway:
+                    self.servers.leave(server)
                 remaining = started + self._patience_seconds - self.clock() - pause
                 if remaining <= 0:
                     raise Unavailable(
-                        f"{self.server} is not available: {trouble}"
+                        f"{self.servers} is not available: {error}"
                         f" (tried {tries} time{'s' if tries > 1 else ''} in {self.clock() - started:.0f} s)"
                     ) from None
-                _log.info("%s: %s; trying again in %.1f s", self.server, trouble, pause)
-                self._on_trouble(str(trouble))
-            self.sleep(pause)
+                _log.info("%s: %s; trying again in %.1f s", server, error, pause)
+                self._on_retry(str(error))
+            if pause:
+                self.sleep(pause)
         raise AssertionError("unreachable")
 
     def _raise_for_status(self, response: httpx.Response) -> None:
@@ -182,11 +232,26 @@ class Transport:
         if response.status_code in _TEMPORARY:
             message = problem_message(response.content, self._token)
             text = f"{response.status_code}{message and ': '}{message}"
-            raise _TemporaryError(text, _retry_after(response))
+            is_gateway = response.status_code in _ELSEWHERE
+            raise _TemporaryError(text, _retry_after(response), is_gateway=is_gateway)
         raise_refusal(self.server, response.status_code, response.content, self._token)
 
-    def _url(self, path: str) -> str:
-        return f"{self.server}/api/v1{path}"
+
+def _url(server: str, path: str) -> str:
+    return f"{server}/api/v1{path}"
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """Options by which the system notices within seconds that the other machine is gone, while a slow answer
+    may take longer. Systems without them notice it by the timeout of the answer."""
+    keeping = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2}
+    options = {**keeping, "TCP_USER_TIMEOUT": 1000 * _GONE_SECONDS}
+    known = [(getattr(socket, name, None), value) for name, value in options.items()]
+    return [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        *((socket.IPPROTO_TCP, number, value) for number, value in known if number is not None),
+    ]
 
 
 @contextmanager
@@ -244,13 +309,15 @@ def _checked_server(server: str) -> str:
 
 
 def _refuse_server(server: str) -> NoReturn:
-    raise ConfigError(f"server {server!r}: want an address such as http://127.0.0.1:8440")
+    raise ConfigError(f"server {server!r}: expected an address such as http://127.0.0.1:8440")
 
 
 def _checked_token(token: str | None) -> str | None:
     """Reject a token that cannot be sent: the HTTP library would print it in its error."""
     if token and not (token.isascii() and token.isprintable() and " " not in token):
-        raise ConfigError("the token has characters that cannot be sent; want letters, digits and signs only")
+        raise ConfigError(
+            "the token has characters that cannot be sent; expected letters, digits and signs only"
+        )
     return token
 
 

@@ -7,6 +7,8 @@ from pydantic import ValidationError
 from kopitiam.contracts.api import Problem
 from kopitiam.contracts.errors import (
     ConfigError,
+    DataMissing,
+    DataSetNotFound,
     InputError,
     KopitiamError,
     RunError,
@@ -14,6 +16,7 @@ from kopitiam.contracts.errors import (
     RunOver,
     ServiceError,
     TableSealed,
+    VersionConflict,
 )
 from kopitiam.contracts.runs import Span
 
@@ -26,6 +29,7 @@ _BY_STATUS: dict[int, type[KopitiamError]] = {
     415: InputError,
     422: InputError,
 }
+_BY_CODE: dict[str, type[KopitiamError]] = {"no_data_set": DataSetNotFound, "data_missing": DataMissing}
 _WRONG_ADDRESS = frozenset({"host", "origin"})  # the gateway or its proxy does not accept this host name
 
 
@@ -57,7 +61,7 @@ def raise_refusal(server: str, status: int, body: bytes, secret: str | None) -> 
         raise _conflict(problem, message)
     if problem.error in _WRONG_ADDRESS:
         raise ConfigError(f"{server}: {message}")
-    kind = _BY_STATUS.get(status)
+    kind = _BY_CODE.get(problem.error) or _BY_STATUS.get(status)
     if kind is ConfigError:
         raise ConfigError(f"{server} refuses the token: {message}")
     if kind is not None:
@@ -75,6 +79,9 @@ def _conflict(problem: Problem, message: str) -> KopitiamError:
         return IncompleteError(message, missing)
     if problem.error == "sealed":
         return TableSealed(message)
+    if problem.error == "version":
+        newest = (problem.model_extra or {}).get("newest")
+        return VersionConflict(message, newest if isinstance(newest, int) else 0)
     return ConflictError(message)
 
 

@@ -1,8 +1,12 @@
-"""The JSON of the HTTP calls under `/api/v1`, between client and gateway."""
+"""The JSON of the HTTP calls under `/api/v1`, between client and gateway; that of data sets is in
+`data_api`."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from kopitiam.contracts.api_types import Count, Text, WireMessage
+from kopitiam.contracts.data_api import DataOfRun, DataStatus
 
 PARQUET = "application/vnd.apache.parquet"
 CSV = "text/csv"
@@ -12,18 +16,12 @@ MOST_REJECTED_PARTS = 99_999
 MOST_QUESTIONS = 100  # in one run
 ATTEMPT_HEADER = "Kopitiam-Attempt"  # the attempt whose answers a file belongs to
 
-Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]  # no NUL: PostgreSQL keeps none
 Number = Annotated[int, Field(ge=0, lt=MOST_CHUNKS)]
-Count = Annotated[int, Field(ge=0, lt=2**53)]
 QuestionName = Annotated[str, Field(pattern="^[a-z0-9_]{1,40}$")]
 StageRole = Literal["check", "filter", "aggregate", "rank", "join", "publish"]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AskedQuestions(_Message):
+class AskedQuestions(WireMessage):
     """The questions of a run and their parameters; missing parameters have the gateway's defaults.
 
     `definitions` are the client's own questions. `ask` names the questions to answer, from the catalog and
@@ -35,16 +33,17 @@ class AskedQuestions(_Message):
     min_amount: Annotated[str, Field(max_length=40)] | None = None
     top: int | None = None
     ask: Annotated[list[QuestionName], Field(max_length=MOST_QUESTIONS)] | None = None
-    definitions: Annotated[list[dict[str, Any]], Field(max_length=MOST_QUESTIONS)] = []
+    definitions: list[dict[str, Any]] = Field(default_factory=list, max_length=MOST_QUESTIONS)
 
 
-class OpenRun(_Message):
+class OpenRun(WireMessage):
     label: Text = ""
     questions: AskedQuestions = AskedQuestions()
     idempotency_key: Annotated[Text, Field(min_length=1)] | None = None
+    data: DataOfRun | None = None
 
 
-class TableStatus(_Message):
+class TableStatus(WireMessage):
     columns: list[str]  # of its normal form
     chunks: int
     rows: int
@@ -55,7 +54,7 @@ class TableStatus(_Message):
     processed: int  # chunks that have passed the stages before the barrier
 
 
-class StageStatus(_Message):
+class StageStatus(WireMessage):
     """One shard of a stage: chunks expected and processed, rows in and rows out."""
 
     role: StageRole
@@ -65,7 +64,7 @@ class StageStatus(_Message):
     rows_out: int
 
 
-class RunStatus(_Message):
+class RunStatus(WireMessage):
     run: str
     label: str
     state: str
@@ -79,15 +78,16 @@ class RunStatus(_Message):
     unmatched_by_table: dict[str, int] | None
     answers: dict[str, int] | None  # rows of each answer, when the run is done
     error: str | None
+    data: DataStatus | None = None  # of a run over a data set
 
 
-class RunList(_Message):
+class RunList(WireMessage):
     runs: list[RunStatus]
     next: str | None  # the `before` of the next page
     total: int | None = None  # runs of all pages together
 
 
-class StoredChunk(_Message):
+class StoredChunk(WireMessage):
     table: str
     number: int
     rows: int
@@ -95,7 +95,7 @@ class StoredChunk(_Message):
     digest: str  # hexadecimal SHA-256 of the body
 
 
-class DurableChunks(_Message):
+class DurableChunks(WireMessage):
     """Chunks that are durable: a client that resumes does not send them again."""
 
     table: str
@@ -103,7 +103,7 @@ class DurableChunks(_Message):
     chunks: list[StoredChunk]
 
 
-class End(_Message):
+class End(WireMessage):
     """END of a table: its number of chunks and rows, and of rows that the client rejected."""
 
     chunks: Count
@@ -111,25 +111,26 @@ class End(_Message):
     rejected: Count = 0
 
 
-class Sealed(_Message):
+class Sealed(WireMessage):
     table: str
     sealed: Literal[True] = True
     state: str  # of the run
 
 
-class About(_Message):
+class About(WireMessage):
     """Limits and defaults of the gateway, and whether it needs a token."""
 
     version: str
     needs_token: bool
     questions: dict[str, Any]
     tables: dict[str, list[str]]  # required columns by table, for the questions of the catalog
+    layout: dict[str, list[str]]  # all columns by table that a question may name
     max_chunk_bytes: int
     max_chunk_rows: int
     lease_seconds: float
 
 
-class AnswerPage(_Message):
+class AnswerPage(WireMessage):
     """A page of an answer, in its order; every cell is text, amounts exact to the last decimal."""
 
     answer: str
@@ -141,7 +142,7 @@ class AnswerPage(_Message):
     provisional: bool
 
 
-class RejectedPage(_Message):
+class RejectedPage(WireMessage):
     """A page of the rejected rows, each with table, file, line, reason and the row itself."""
 
     columns: list[str]
@@ -150,7 +151,7 @@ class RejectedPage(_Message):
     more: bool
 
 
-class AnswerColumnView(_Message):
+class AnswerColumnView(WireMessage):
     name: str
     kind: str
     role: str  # key, measure, attribute, rank, matched
@@ -162,7 +163,7 @@ class IndexColumn(AnswerColumnView):
     matched: str | None  # for a name: the column that says whether the id was found in its table
 
 
-class ChartView(_Message):
+class ChartView(WireMessage):
     """Description of the chart of an answer; the chart itself is `{name}.svg`, `.png` or `.pdf`."""
 
     description: str
@@ -171,7 +172,7 @@ class ChartView(_Message):
     rows: int
 
 
-class PivotView(_Message):
+class PivotView(WireMessage):
     """An answer that can be shown with a row for each of `lines` and a column for each `period`."""
 
     lines: str
@@ -181,7 +182,7 @@ class PivotView(_Message):
     most_periods: int
 
 
-class AnswerView(_Message):
+class AnswerView(WireMessage):
     name: str
     title: str
     about: str  # the question in words, with the parameters of the run
@@ -191,9 +192,10 @@ class AnswerView(_Message):
     chart: ChartView | None
     note: str  # why there is no chart
     pivot: PivotView | None
+    unlisted: str  # why the rows behind its figures cannot be listed; empty: they can
 
 
-class AnswerIndex(_Message):
+class AnswerIndex(WireMessage):
     """The answers of a run, all of one attempt."""
 
     answers: list[AnswerView]
@@ -202,7 +204,7 @@ class AnswerIndex(_Message):
     attempt: str  # for other calls about the same answers
 
 
-class QuestionView(_Message):
+class QuestionView(WireMessage):
     """A question, and what is derived from its definition."""
 
     name: str
@@ -215,23 +217,23 @@ class QuestionView(_Message):
     explains: list[str]  # what is read, kept, merged, ranked and shown, in sentences
 
 
-class Catalog(_Message):
+class Catalog(WireMessage):
     questions: list[QuestionView]
 
 
-class CheckQuestions(_Message):
+class CheckQuestions(WireMessage):
     """Definitions to check, as JSON or as the text of a TOML file."""
 
-    definitions: Annotated[list[dict[str, Any]], Field(max_length=MOST_QUESTIONS)] = []
+    definitions: list[dict[str, Any]] = Field(default_factory=list, max_length=MOST_QUESTIONS)
     toml: Annotated[str, Field(max_length=200_000)] = ""
 
 
-class Flaw(_Message):
+class Flaw(WireMessage):
     line: int | None  # of the TOML text
     message: str
 
 
-class CheckedQuestions(_Message):
+class CheckedQuestions(WireMessage):
     questions: list[QuestionView]
     flaws: list[Flaw]
 
@@ -245,7 +247,7 @@ class Problem(BaseModel):
     message: str
 
 
-class Node(_Message):
+class Node(WireMessage):
     name: str
     kind: Literal["gateway", "pipeline", "monitor", "service"]
     pid: int | None
@@ -255,4 +257,5 @@ class Node(_Message):
     epoch: int | None
     leader: bool
     alarm: str | None = None  # it cannot be revived, or it is alive and its work makes no progress
+    host: str | None = None  # the machine it runs on
     heard_seconds_ago: float | None = None  # age of its last heartbeat at this gateway

@@ -34,13 +34,40 @@ class StageRows:
 
 
 @dataclass(frozen=True)
+class FileRows:
+    """Rows of a data file that one batch counted for a plan of a run; the registry adds them up.
+
+    Step 0 is the rows that the partial keeps; step n those that passed the first n filters of the plan.
+    """
+
+    run: str
+    file: str
+    plan: str  # its name in this run
+    step: int
+    shard: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class Partial:
-    """A stored partial of a run. The path is relative and unique; the registry does not interpret it."""
+    """A stored partial of a run. The path is relative and unique."""
 
     run: str
     path: str
     level: int = 0
     rows: int = 0
+    origin: str | None = None  # the data file that it was computed from; None: chunks of the run
+    kept_as: str | None = None  # of a partial that an earlier run computed: the name of its plan in this run
+
+    @property
+    def kind(self) -> str:
+        """The name of the plan in this run."""
+        return self.kept_as or kind_of(self.path)
+
+
+def kind_of(path: str) -> str:
+    """Return the plan under whose name a partial was written: the last folder of its path."""
+    return path.rpartition("kind=")[2]
 
 
 @dataclass(frozen=True)
@@ -53,6 +80,7 @@ class Batch:
     processed: tuple[Processed, ...] = ()
     partials: tuple[Partial, ...] = ()
     stage_rows: tuple[StageRows, ...] = ()
+    file_rows: tuple[FileRows, ...] = ()
 
     @property
     def shards(self) -> frozenset[int]:
@@ -109,8 +137,12 @@ EXPRESS_CHUNKS = 32  # of each table of a run: about four million rows
 
 def lane_of(number: int, shards: int) -> int:
     """Return the lane of a chunk in a run with this many shards."""
-    shard = number % shards
-    return shard if number < EXPRESS_CHUNKS else slow_lane(shard)
+    return lane_at(number % shards, number)
+
+
+def lane_at(shard: int, position: int) -> int:
+    """Return the lane of the chunk of a shard at this position in its table."""
+    return shard if position < EXPRESS_CHUNKS else slow_lane(shard)
 
 
 def slow_lane(shard: int) -> int:

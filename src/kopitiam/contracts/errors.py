@@ -6,10 +6,14 @@ KopitiamError
 │   ├── QuestionError        a definition of a question that cannot be answered exactly, or is invalid
 │   ├── BadRows              rows that do not parse, where --strict makes them fatal
 │   ├── ConfigError          an invalid parameter or setting
+│   ├── DataSetNotFound      no data set has this name, or it has no such version
+│   ├── DataMissing          a data set did not keep a table or column that a question needs
 │   └── RegistryRefused      a registry that is missing, damaged, older than its files, or of other files
 ├── Difference           1   answers that differ from those expected
 ├── RunFailed            1   the computation itself failed
-│   └── PartialsDiffer       stored partials differ from those that were written or committed
+│   └── AttemptFailed        it may succeed at another attempt
+│       ├── JobFailed            a Spark job failed on a cluster, whose machines may be the cause
+│       └── PartialsDiffer       stored partials differ from those that were written or committed
 ├── RunError             1   a request that the state of the run does not allow
 │   ├── RunNotFound      2   no run has this id: the user's input too
 │   ├── RunOver              the run is over, or accepts no more chunks
@@ -18,6 +22,10 @@ KopitiamError
 │   ├── BarrierNotReady      not all expected chunks and rows are processed
 │   ├── IdempotencyConflict  the same key was used before for another request
 │   ├── TooManyRuns          the owner has as many open runs as allowed
+│   ├── TooManyDataSets      the owner has as many data sets as allowed, or the run names too many files
+│   ├── FileConflict         a file of the run was named before with other bytes or columns
+│   ├── FilesIncomplete      files that a run sends to a data set have had no END
+│   ├── VersionConflict      another run has made a version of the data set meanwhile
 │   ├── AlreadyPublished     another attempt has published this run's answers
 │   ├── ConflictError        a gateway has other content under this name (client/refusals.py)
 │   └── IncompleteError      a gateway misses chunks or rows that END announced (client/refusals.py)
@@ -64,6 +72,14 @@ class RegistryRefused(UserError):
     pass
 
 
+class DataSetNotFound(UserError):
+    pass
+
+
+class DataMissing(UserError):
+    pass
+
+
 class Difference(KopitiamError):
     pass
 
@@ -72,7 +88,15 @@ class RunFailed(KopitiamError):
     pass
 
 
-class PartialsDiffer(RunFailed):
+class AttemptFailed(RunFailed):
+    pass
+
+
+class JobFailed(AttemptFailed):
+    pass
+
+
+class PartialsDiffer(AttemptFailed):
     pass
 
 
@@ -106,6 +130,24 @@ class IdempotencyConflict(RunError):
 
 class TooManyRuns(RunError):
     pass
+
+
+class TooManyDataSets(RunError):
+    pass
+
+
+class FileConflict(RunError):
+    pass
+
+
+class FilesIncomplete(RunError):
+    pass
+
+
+class VersionConflict(RunError):
+    def __init__(self, message: str, newest: int) -> None:
+        super().__init__(message)
+        self.newest = newest  # the version to build on
 
 
 class AlreadyPublished(RunError):

@@ -1,6 +1,8 @@
-"""Paths of all files of a run, in storage and home, and the identity that ties these to a registry.
+"""Paths of all files of runs and data sets, in storage and home, and the identity that ties these to a
+registry.
 
-Names come from closed sets, never from a client.
+Names come from closed sets, never from a client. Chunks, partials and rejected rows of a data file lie in the
+same places as those of a run, under its id.
 """
 
 import hashlib
@@ -50,12 +52,28 @@ class Layout(Generic[P]):
     def provisional(self, run: str, attempt: str) -> P:
         return self.results(run) / f"provisional={attempt}"
 
+    @property
+    def queries(self) -> P:
+        return self.path / "queries"
+
+    def queries_of(self, data_set: str) -> P:
+        """Folder with one folder for each SQL query over a data set."""
+        return self.queries / f"data={data_set}"
+
+    def query(self, data_set: str, query: str) -> P:
+        return self.queries_of(data_set) / f"query={query}"
+
     def sorting(self, run: str, attempt: str) -> P:
         """Folder for rows that an attempt sorts before it writes an answer."""
         return self.results(run) / f"sorting={attempt}"
 
 
 KEYS = Layout(PurePosixPath())  # relative to the root of the storage
+
+
+def owner_of(path: PurePath) -> str:
+    """Return the run or data file in whose folder a chunk or a partial lies."""
+    return path.parent.name.removeprefix("run=")
 
 
 class Home(Layout[Path]):

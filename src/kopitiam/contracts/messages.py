@@ -11,10 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from kopitiam.contracts.runs import RUN_ID
+from kopitiam.contracts.sql_queries import QUERY_ID
 
 VERSION: Literal[1] = 1
 NodeKind = Literal["gateway", "pipeline", "monitor", "service"]
 RunId = Annotated[str, msgspec.Meta(pattern=rf"\A{RUN_ID.pattern}\Z")]
+QueryId = Annotated[str, msgspec.Meta(pattern=rf"\A{QUERY_ID.pattern}\Z")]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Url = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -68,6 +70,13 @@ class ProvisionalWanted(_Message, frozen=True, tag="PROVISIONAL_WANTED"):
     run: RunId
 
 
+class SqlRequest(_Message, frozen=True, tag="SQL_REQUEST"):
+    """A client sent a query over a data set: the pipeline that receives this reads the request in storage."""
+
+    query: QueryId
+    data_set: RunId  # ids of data sets have the form of those of runs
+
+
 class ForceEnd(_Message, frozen=True, tag="FORCE_END"):
     """These runs were ended by force; all nodes stop working on them."""
 
@@ -75,14 +84,19 @@ class ForceEnd(_Message, frozen=True, tag="FORCE_END"):
     reason: str
 
 
-class Heartbeat(_Message, frozen=True, tag="HEARTBEAT"):
+class Heartbeat(_Message, frozen=True, tag="HEARTBEAT", forbid_unknown_fields=False):
+    """A node is alive. Heartbeats of other versions, with more or fewer fields, are accepted too: the leader
+    names nodes of another version."""
+
     node: Name
     kind: NodeKind
     epoch: Count
     pid: Count
     url: Url | None
     sent_at: Instant
-    trouble: Reason | None = None  # why the work makes no progress, though the node is alive
+    alarm: Reason | None = None  # why the work makes no progress, though the node is alive
+    host: Name | None = None
+    version: Name | None = None
 
 
 class Stopped(_Message, frozen=True, tag="STOPPED"):
@@ -118,6 +132,7 @@ Message = (
     | WorkerEnd
     | BarrierForward
     | ProvisionalWanted
+    | SqlRequest
     | ForceEnd
     | Heartbeat
     | Stopped
@@ -134,6 +149,7 @@ def progress_topic(stage: str, shard: int) -> str:
 PROGRESS_TOPICS = "coordination.barrier.*.*"
 FINAL_QUEUE = "pipeline.final"  # BARRIER_FORWARD, for one pipeline
 PROVISIONAL_QUEUE = "pipeline.provisional"
+SQL_QUEUE = "pipeline.sql"
 
 
 def end_topic(table: str) -> str:
@@ -161,3 +177,4 @@ class NodeRecord:
     epoch: int
     alarm: str | None = None
     leader: bool = False
+    host: str | None = None  # the machine it runs on; None if an earlier version reported it

@@ -27,11 +27,13 @@ class Parameters:
 
     def __post_init__(self) -> None:
         if not 1 <= self.first_year <= self.last_year <= 9998:
-            raise ConfigError(f"years {self.first_year}-{self.last_year}: want first-last, such as 2024-2025")
+            raise ConfigError(
+                f"years {self.first_year}-{self.last_year}: expected first-last, such as 2024-2025"
+            )
         if self.opening_second > self.closing_second:
             raise ConfigError(f"hours {self.opening}-{self.closing}: the first must not be after the last")
         if not 1 <= self.top <= MAX_TOP:
-            raise ConfigError(f"top {self.top}: want 1 to {MAX_TOP}")
+            raise ConfigError(f"top {self.top}: expected 1 to {MAX_TOP}")
         self.min_units  # noqa: B018 - raises for a wrong amount
 
     @property
@@ -76,6 +78,6 @@ class Parameters:
 
 def _second_of_day(clock: str) -> int:
     if not (match := _CLOCK.fullmatch(clock)):
-        raise ConfigError(f"hour {clock!r}: want HH:MM:SS, such as 23:00:00")
+        raise ConfigError(f"hour {clock!r}: expected HH:MM:SS, such as 23:00:00")
     hours, minutes, seconds = map(int, match.groups())
     return hours * 3600 + minutes * 60 + seconds

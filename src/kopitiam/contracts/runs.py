@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from kopitiam.contracts.batches import shard_of
+from kopitiam.contracts.data_sets import DataUse
 
 RUN_ID = re.compile(r"[a-z0-9]{16,32}")
 
@@ -68,6 +69,8 @@ class Run:
     lease_expires_at: float
     finished_at: float | None = None
     error: str | None = None
+    data: DataUse | None = None  # the data set that the run sends files to, or asks
+    is_purged: bool = False  # its owner has deleted it
 
     @property
     def cursor(self) -> tuple[float, str]:
@@ -88,6 +91,15 @@ class TableState:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where the file of a chunk lies that belongs to a data set: below its data file, not below a run."""
+
+    file: str
+    shard: int
+    number: int
+
+
+@dataclass(frozen=True)
 class ChunkRecord:
     table: str
     number: int
@@ -99,6 +111,7 @@ class ChunkRecord:
     sequence: int
     landed: str | None = None  # digest of the file, which differs from that of a CSV body; None: unknown
     is_beside: bool = False  # the file's name has the digest, since an orphan had the plain name
+    origin: Origin | None = None  # of a data set
 
     @property
     def shard(self) -> int:

@@ -2,14 +2,15 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kopitiam.bus import open_bus
 from kopitiam.contracts.config import Settings
-from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.contracts.messages import HEARTBEAT_TOPIC, NodeKind, NodeRecord, Stopped
+from kopitiam.contracts.errors import ConfigError, KopitiamError, ServiceError
+from kopitiam.contracts.messages import HEARTBEAT_TOPIC, NodeKind, NodeRecord, NodeState, Stopped
 from kopitiam.fleet.home import FleetHome, read_record, recorded_names
 from kopitiam.fleet.processes import Launched, Program, launch, stop
 from kopitiam.fleet.services import find_service, service_settings
@@ -18,7 +19,7 @@ from kopitiam.registry.registry import Registry, open_registry
 from kopitiam.system.files import keep_private
 from kopitiam.system.settings import DEFAULT_FILE, load_settings
 
-START_SECONDS = 4.0  # wrong settings and occupied ports fail within this time
+START_SECONDS = 20.0  # wrong settings and occupied ports fail within this time, on a busy machine too
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Fleet:
 
     @property
     def home(self) -> FleetHome:
-        return FleetHome(self.settings.home)
+        return FleetHome.of(self.settings)
 
     @property
     def kinds(self) -> dict[str, NodeKind]:
@@ -38,6 +39,21 @@ class Fleet:
         known = self.settings.nodes.kinds
         records = (read_record(self.home, name) for name in recorded_names(self.home) if name not in known)
         return {**known, **{record.name: record.kind for record in records if record}}
+
+    @property
+    def kinds_here(self) -> dict[str, NodeKind]:
+        """As `kinds`, for the nodes of this machine."""
+        return {name: kind for name, kind in self.kinds.items() if self.settings.is_here(name)}
+
+    @contextlib.contextmanager
+    def naming_machine(self) -> Iterator[None]:
+        """Put the name of this machine before errors, if the fleet has several."""
+        try:
+            yield
+        except KopitiamError as error:
+            if not self.settings.spans_machines:
+                raise
+            raise type(error)(f"{self.settings.host}: {error}") from error
 
 
 def open_fleet(config: Path | None) -> Fleet:
@@ -50,16 +66,19 @@ def open_fleet(config: Path | None) -> Fleet:
 def start_node(fleet: Fleet, name: str) -> bool:
     """Start a node unless it is running; returns whether it was started.
 
-    Waits until a service answers, or a node has survived its first seconds. Raises `ConfigError` or
-    `ServiceError` if it does not.
+    Waits until a service answers, or a node has joined the fleet. Raises `ConfigError` or `ServiceError` if
+    it ends instead.
     """
-    kind = require_kind(fleet, name)
+    kind = require_kind_here(fleet, name)
     keep_private(fleet.settings.home, fleet.settings.umask)
     fleet.home.make()
     if kind == "service":
-        return find_service(name, fleet.settings).start()
+        is_new = find_service(name, fleet.settings).start()
+        with contextlib.suppress(ServiceError), contextlib.closing(_registry(fleet)) as registry:
+            report_services(fleet, registry, [name] if is_new else [], "starting")
+        return is_new
     launched = launch_node(fleet, name)
-    launched.raise_if_ends_within(START_SECONDS)
+    launched.raise_if_ends_within(START_SECONDS, lambda: fleet.home.has_joined(name, launched.pid))
     return launched.child is not None
 
 
@@ -77,7 +96,7 @@ def end_node(fleet: Fleet, name: str) -> bool:
 def added_pipelines(fleet: Fleet) -> list[str]:
     """Pipelines started beside running ones, which need free cores. A killed or frozen one takes over its
     own."""
-    pipelines = fleet.settings.nodes.pipelines
+    pipelines = [name for name in fleet.settings.nodes.pipelines if fleet.settings.is_here(name)]
     added = [name for name in pipelines if read_record(fleet.home, name) is None]
     return added if len(added) < len(pipelines) else []
 
@@ -87,6 +106,14 @@ def require_kind(fleet: Fleet, name: str) -> NodeKind:
     if name not in fleet.kinds:
         raise ConfigError(f"{name}: no such node; there are {', '.join(fleet.kinds)}")
     return fleet.kinds[name]
+
+
+def require_kind_here(fleet: Fleet, name: str) -> NodeKind:
+    """Raises `ConfigError` if the node runs on another machine."""
+    kind, settings = require_kind(fleet, name), fleet.settings
+    if not settings.is_here(name):
+        raise ConfigError(f"{name} runs on {settings.host_of(name)}, and this machine is {settings.host}")
+    return kind
 
 
 def node_program(settings: Settings, config: Path | None, name: str) -> Program:
@@ -101,8 +128,8 @@ def node_program(settings: Settings, config: Path | None, name: str) -> Program:
 
 def stop_node(fleet: Fleet, name: str) -> bool:
     """Stop a node and report it, so that it is not revived. Returns whether it was running."""
-    if require_kind(fleet, name) == "service":
-        report_stopped(fleet, [name])  # first: the service may be the registry
+    if require_kind_here(fleet, name) == "service":
+        report_stopped_services(fleet, [name])
         return end_node(fleet, name)
     was_alive = end_node(fleet, name)
     _publish_stopped(fleet, report_stopped(fleet, [name]))
@@ -130,13 +157,34 @@ def report_stopped(fleet: Fleet, names: Sequence[str]) -> list[NodeRecord]:
     return killed
 
 
+def report_stopped_services(fleet: Fleet, names: Sequence[str]) -> None:
+    """Called before services are stopped, since one of them may be the registry. Returns when the monitors of
+    other machines have read it: they would revive the services."""
+    monitors = fleet.settings.nodes.monitors if names else ()
+    with contextlib.suppress(ServiceError), contextlib.closing(_registry(fleet)) as registry:
+        report_services(fleet, registry, names, "stopped")
+        if any(not fleet.settings.is_here(name) for name in monitors):
+            time.sleep(2 * fleet.settings.monitor.heartbeat_seconds)
+
+
+def report_services(fleet: Fleet, registry: Registry, names: Sequence[str], state: NodeState) -> None:
+    """Report services of this machine under their next epochs, so that a leader with an earlier view of them
+    does not overwrite it."""
+    epochs = {node.name: node.epoch for node in registry.nodes()}
+    for name in names:
+        epoch, host = epochs.get(name, 0) + 1, fleet.settings.host
+        registry.report_node(NodeRecord(name, "service", None, None, state, registry.now(), epoch, host=host))
+
+
 def _publish_stopped(fleet: Fleet, killed: Sequence[NodeRecord]) -> None:
     """Otherwise they would revive the killed nodes."""
     if not killed:
         return
+    url = service_settings(fleet.settings).bus.url
     with (
         contextlib.suppress(ServiceError),
-        contextlib.closing(open_bus(service_settings(fleet.settings).bus.url)) as bus,
+        contextlib.closing(_registry(fleet)) as registry,
+        contextlib.closing(open_bus(url, registry.identity().id)) as bus,
     ):
         for node in killed:
             bus.publish(HEARTBEAT_TOPIC, Stopped(node=node.name, epoch=node.epoch))

@@ -1,14 +1,18 @@
 """Checks of a fleet's settings as a whole, before its nodes are started. All raise `ConfigError`."""
 
+import shlex
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kopitiam.contracts.addresses import is_loopback
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.fleet.services import services_of
 from kopitiam.fleet.services.spark import SPARK_MASTER, WORKER, SparkMaster, pipelines_and_cores
 from kopitiam.registry.registry import Registry
+from kopitiam.spark.s3a import spark_conf
 from kopitiam.system.files import is_locked
 
 _RELEASE_SECONDS = 15.0  # until a stopped pipeline releases its cores, or a new worker registers
@@ -24,8 +28,76 @@ def check_settings(settings: Settings) -> None:
     _check_spark_services(services)
     if SPARK_MASTER in services:
         _check_spark_resources(settings)
+    if any(map(settings.is_here, settings.nodes.pipelines)):
+        spark_conf(settings)
     if _is_served(settings.home):
         raise ConfigError(f"{settings.home}: a kopi serve uses this home; choose another")
+
+
+def check_machines(settings: Settings) -> None:
+    """Checks which machine runs what, and that machines can reach each other."""
+    nodes, host = settings.nodes, settings.host
+    if not nodes.hosts:
+        return
+    if missing := [name for name in nodes.kinds if name not in nodes.hosts]:
+        raise ConfigError(f"nodes.hosts: which machine runs {', '.join(missing)}?")
+    if host not in nodes.machines:
+        raise ConfigError(
+            f"nodes.hosts: no node runs on {host}, which is the name of this machine; there are "
+            f"{', '.join(nodes.machines)}: set node.host (KOPI_NODE__HOST)"
+        )
+    if settings.spans_machines:
+        _check_services_for_others(settings)
+        _check_revival_of_others(settings)
+        _check_own_address(host)
+
+
+def _check_services_for_others(settings: Settings) -> None:
+    services, section = settings.nodes.services, settings.services
+    if settings.registry.url == "sqlite" and "postgresql" not in services:
+        raise ConfigError(
+            "registry.url: machines cannot share SQLite; "
+            "expected postgresql://…, or postgresql in nodes.services"
+        )
+    if services and (is_loopback(section.listen) or not section.secret.get_secret_value()):
+        raise ConfigError(
+            f"services.listen: {services[0]} on {settings.host_of(services[0])} must be reached from other "
+            'machines; set services.listen = "0.0.0.0" and services.secret'
+        )
+
+
+def _check_revival_of_others(settings: Settings) -> None:
+    command = settings.monitor.revive
+    if shlex.split(command)[:1] == ["kopi"]:
+        raise ConfigError(
+            f"monitor.revive: {command!r} runs on the leader's machine; expected a command that reaches the "
+            "node's, such as: ssh {host} kopi node start {node} --config {config}"
+        )
+
+
+def _check_own_address(host: str) -> None:
+    """The others connect to this name, and drivers, executors and services tell it to each other."""
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        raise ConfigError(f"node.host {host}: cannot be resolved: {error.strerror}") from None
+    if local := sorted(str(address) for address in addresses if is_loopback(str(address))):
+        raise ConfigError(
+            f"node.host {host}: is {local[0]} here, where other machines cannot reach it; correct "
+            "/etc/hosts, or set node.host to the address of this machine"
+        )
+    if not any(_is_own(str(address)) for address in addresses):
+        raise ConfigError(f"node.host {host}: {', '.join(map(str, addresses))} is no address of this machine")
+
+
+def _is_own(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _check_shards(settings: Settings) -> None:
@@ -34,7 +106,7 @@ def _check_shards(settings: Settings) -> None:
     assigned = sorted(shard for shards in settings.nodes.pipelines.values() for shard in shards)
     if assigned and (len(assigned) > len(set(assigned)) or not set(every) <= set(assigned)):
         raise ConfigError(
-            f"nodes.pipelines: want each of the {len(every)} shards (pipeline.shards) once, "
+            f"nodes.pipelines: expected each of the {len(every)} shards (pipeline.shards) once, "
             f"got {', '.join(map(str, assigned))}"
         )
 
@@ -59,7 +131,7 @@ def check_free_cores(
     master = SparkMaster(settings)
     if not new_pipelines or settings.spark.master != master.address().master:
         return
-    needed = int(settings.spark.conf["spark.cores.max"]) * (len(new_pipelines) - 1) + 1
+    needed = int(settings.spark.conf.get("spark.cores.max", 1)) * (len(new_pipelines) - 1) + 1
     deadline = time.monotonic() + patience_seconds
     while (free := master.free_cores()) < needed:
         if time.monotonic() > deadline:

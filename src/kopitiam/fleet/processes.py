@@ -142,13 +142,13 @@ class Launched:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise _error(code)(f"{self.name}: {how}:{last_lines(self.log, self.log_start)}")
 
-    def raise_if_ends_within(self, seconds: float) -> None:
-        if self.child is not None:
-            try:
-                self.child.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return
-            self.raise_if_ended()
+    def raise_if_ends_within(self, seconds: float, is_started: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the process has started, or for `seconds`. Raises as `raise_if_ended`."""
+        deadline = time.monotonic() + seconds
+        while self.child is not None and not is_started() and time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(_POLL_SECONDS)
+                self.raise_if_ended()
 
     def wait_until_ready(self, is_ready: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -199,7 +199,7 @@ def stop(home: FleetHome, name: str) -> bool:
 
 def stop_with(home: FleetHome, name: str, find_processes: ProcessFinder, end: Callable[[], None]) -> bool:
     """As `stop`, with `end` to end the processes, called under the node's lock."""
-    traces = (home.record(name), home.lock(name))
+    traces = (home.record(name), home.lock(name), home.joined_mark(name))
     if not any(path.exists() for path in traces) and not find_processes():
         return False
     with locked(home.lock(name)):

@@ -12,6 +12,7 @@ from kopitiam.fleet.processes import ProcessState, memory_of, process_state, pro
 from kopitiam.fleet.services import Service, find_service
 from kopitiam.fleet.services.base import without_credentials
 
+_UNKNOWN = "not known: it runs on another machine, and the registry does not answer"
 _STARTING_SECONDS = 60.0  # a service that does not answer for longer is dead
 
 
@@ -27,9 +28,10 @@ class NodeStatus:
     leader: bool
     memory_bytes: int
     alarm: str | None
+    host: str
 
     def to_dict(self) -> dict[str, Any]:
-        shown = ("name", "kind", "pid", "url", "state", "since", "epoch", "leader", "memory_bytes")
+        shown = ("name", "kind", "host", "pid", "url", "state", "since", "epoch", "leader", "memory_bytes")
         return {name: getattr(self, name) for name in shown}
 
 
@@ -42,7 +44,7 @@ def fleet_status(fleet: Fleet, names: Iterable[str] | None = None) -> list[NodeS
 def _status(fleet: Fleet, name: str, kind: NodeKind, reported: dict[str, NodeRecord] | None) -> NodeStatus:
     record = read_record(fleet.home, name)
     local_state = process_state(record.process()) if record else "gone"
-    reported_node = (reported or {}).get(name)
+    reported_node, is_here = (reported or {}).get(name), fleet.settings.is_here(name)
     local = NodeStatus(
         name=name,
         kind=kind,
@@ -52,12 +54,23 @@ def _status(fleet: Fleet, name: str, kind: NodeKind, reported: dict[str, NodeRec
         since=record.started_at if record else None,
         epoch=None,
         leader=False,
-        memory_bytes=memory_of(processes_of(fleet.home, name)),
-        alarm=reported_node.alarm if reported_node else None,
+        memory_bytes=memory_of(processes_of(fleet.home, name)) if is_here else 0,
+        alarm=reported_node.alarm if reported_node else None if is_here or reported is not None else _UNKNOWN,
+        host=_host(fleet, name, reported_node),
     )
     if kind == "service":
-        return _with_service_state(local, find_service(name, fleet.settings), record, local_state)
+        service = find_service(name, fleet.settings)
+        if is_here:
+            return _with_service_state(local, service, record, local_state)
+        return _with_remote_state(local, service, reported_node)
     return _with_registry_record(local, reported_node) if reported_node else local
+
+
+def _host(fleet: Fleet, name: str, reported_node: NodeRecord | None) -> str:
+    """The machine that the settings name; else the one that the node has reported."""
+    if name in fleet.settings.nodes.hosts:
+        return fleet.settings.nodes.hosts[name]
+    return (reported_node.host if reported_node else None) or fleet.settings.host
 
 
 def _with_registry_record(local: NodeStatus, reported_node: NodeRecord) -> NodeStatus:
@@ -76,13 +89,25 @@ def _with_registry_record(local: NodeStatus, reported_node: NodeRecord) -> NodeS
 def _with_service_state(
     local: NodeStatus, service: Service, record: ProcessRecord | None, local_state: ProcessState
 ) -> NodeStatus:
-    url = service.url()
     return replace(
         local,
-        url=without_credentials(url) if url else None,
+        url=_shown_url(service),
         state=_service_state(record, local_state, answers=service.probe()),
         memory_bytes=memory_of(service.processes()),
     )
+
+
+def _with_remote_state(local: NodeStatus, service: Service, reported_node: NodeRecord | None) -> NodeStatus:
+    """The state of a service of another machine: a probe decides, then the registry."""
+    if service.probe():
+        return replace(local, url=_shown_url(service), state="alive", alarm=None)
+    is_outdated = reported_node is not None and reported_node.state == "alive"
+    return replace(local, url=_shown_url(service), state="dead" if is_outdated else local.state)
+
+
+def _shown_url(service: Service) -> str | None:
+    url = service.url()
+    return without_credentials(url) if url else None
 
 
 def _service_state(record: ProcessRecord | None, local_state: ProcessState, answers: bool) -> NodeState:
@@ -106,5 +131,4 @@ def _node_state(
         return "dead"
     if not is_registry_there:
         return "alive"
-    is_same_process = reported_node is not None and reported_node.pid == record.pid
-    return reported_node.state if reported_node and is_same_process else "starting"
+    return reported_node.state if reported_node and record.is_process_of(reported_node) else "starting"

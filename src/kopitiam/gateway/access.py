@@ -82,12 +82,13 @@ class HostCheck:
 
     names: frozenset[str]
 
-    def refusal(self, scope: Scope) -> Refusal | None:
-        """Return why the request is refused; None if it is not."""
+    def refusal(self, scope: Scope, neighbour: str | None = None) -> Refusal | None:
+        """Return why the request is refused; None if it is not. A page of `neighbour`, the origin of another
+        gateway of the fleet, may change things here."""
         headers = scope.get("headers", ())
         hosts = [value for name, value in headers if name == b"host"]
         if len(hosts) != 1 or (authority := _authority(hosts[0])) is None:
-            return Refusal(400, "host", "want one Host header with a host and perhaps a port")
+            return Refusal(400, "host", "expected one Host header with a host and perhaps a port")
         host, port = authority
         if not (_is_address(host) or host == "localhost" or host in self.names):
             return Refusal(
@@ -96,7 +97,8 @@ class HostCheck:
         if scope["method"] in _SAFE_METHODS:
             return None
         for name, origin in headers:
-            if name == b"origin" and not _is_same(origin, host, port):
+            is_neighbour = origin.decode("latin-1").lower() == neighbour
+            if name == b"origin" and not (is_neighbour or _is_same(origin, host, port)):
                 return Refusal(403, "origin", "pages of other sites may not change anything here")
         return None
 

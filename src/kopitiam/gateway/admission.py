@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kopitiam.contracts.config import GatewaySection
 from kopitiam.gateway.access import HostCheck
+from kopitiam.gateway.neighbours import allowing, foreign_origin, is_preflight, send_preflight
 from kopitiam.gateway.problems import RETRY_SECONDS, Refusal
 from kopitiam.gateway.rates import BodyPace
 
@@ -94,17 +96,33 @@ class AdmissionMiddleware:
     gateway is closing, new requests get 503 while those under way finish. Bodies of POST are JSON, bounded in
     size and time."""
 
-    def __init__(self, app: ASGIApp, admission: Admission, limits: GatewaySection) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        limits: GatewaySection,
+        host_names: frozenset[str] | None = None,
+        neighbours: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """`host_names` replaces the names in `limits` to which the gateway answers; `neighbours` gives the
+        origins whose pages may call it."""
         self._app = app
         self._admission = admission
         self._limits = limits
-        self._hosts = HostCheck(limits.host_names)
+        self._hosts = HostCheck(limits.host_names if host_names is None else host_names)
+        self._neighbours = neighbours
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if refusal := self._hosts.refusal(scope):
+        origin = foreign_origin(scope)
+        neighbour = origin if origin and origin in await run_in_threadpool(self._neighbours) else None
+        if neighbour:
+            send = allowing(send, neighbour)
+        if refusal := self._hosts.refusal(scope, neighbour):
             return await _send(send, refusal)
+        if neighbour and is_preflight(scope):
+            return await send_preflight(send)
         if self._admission.is_closing:
             return await _send(send, Refusal(503, "closing", "this gateway is shutting down; try again"))
         self._admission.requests += 1
@@ -161,7 +179,7 @@ def _require_json_from_pages(scope: Scope, receive: Receive) -> Receive:
         return receive
 
     async def refuse() -> Message:
-        raise HTTPException(415, f"from a page, want Content-Type: {_JSON.decode()}")
+        raise HTTPException(415, f"from a page, expected Content-Type: {_JSON.decode()}")
 
     return refuse
 

@@ -26,10 +26,11 @@ from kopitiam.gateway.context import Gateway
 from kopitiam.gateway.dashboard import pages
 from kopitiam.gateway.examination import Examiners
 from kopitiam.gateway.listeners import Heartbeats, RunEndWaiters
+from kopitiam.gateway.neighbours import Neighbours
 from kopitiam.gateway.observability import Metrics, Readiness, default_checks
 from kopitiam.gateway.problems import RETRY_SECONDS, Refusal, refusals, storage_error_text, without_paths
 from kopitiam.gateway.rates import RateLimit
-from kopitiam.gateway.routes import chunks, fleet, questions, results, rows, runs
+from kopitiam.gateway.routes import chunks, data, files, fleet, questions, results, rows, runs, sql
 from kopitiam.registry.records import Fence
 from kopitiam.storage.open import open_storage
 from kopitiam.system.files import make_folder
@@ -46,6 +47,12 @@ _STATUS = {
     errors.IllegalTransition: (409, "conflict"),
     errors.IdempotencyConflict: (409, "conflict"),
     errors.TooManyRuns: (429, "too_many_runs"),
+    errors.TooManyDataSets: (409, "too_many_data_sets"),
+    errors.FileConflict: (409, "conflict"),
+    errors.FilesIncomplete: (409, "files"),
+    errors.VersionConflict: (409, "version"),
+    errors.DataSetNotFound: (404, "no_data_set"),
+    errors.DataMissing: (422, "data_missing"),
     errors.ConfigError: (422, "invalid"),
     errors.InputError: (422, "invalid"),
     errors.QuestionError: (422, "invalid"),
@@ -93,6 +100,7 @@ def open_gateway(
         outbox=Outbox("announcements", lambda _, send: send()),
         verified_files=VerifiedFiles(storage),
         charts=ChartCache(),
+        neighbours=Neighbours(registry),
     )
 
 
@@ -132,9 +140,12 @@ def build_app(gateway: Gateway) -> AdmissionMiddleware:
     )
     app.state.gateway = gateway
     install_error_handlers(app)
-    for routes in (runs, chunks, results, rows, questions, fleet, pages):
+    for routes in (runs, chunks, files, data, sql, results, rows, questions, fleet, pages):
         app.include_router(routes.router)
-    return AdmissionMiddleware(app, gateway.admission, gateway.settings.gateway)
+    settings = gateway.settings
+    return AdmissionMiddleware(
+        app, gateway.admission, settings.gateway, settings.host_names, gateway.neighbours.origins
+    )
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -150,7 +161,8 @@ def install_error_handlers(app: FastAPI) -> None:
             if isinstance(error, kind):
                 if status >= 500:
                     _log.error("%s", error)
-                return _problem(status, {"error": code, "message": str(error)})
+                newest = {"newest": error.newest} if isinstance(error, errors.VersionConflict) else {}
+                return _problem(status, {"error": code, "message": str(error), **newest})
         _log.error("%s", error)
         return _problem(500, {"error": "internal", "message": str(error)})
 

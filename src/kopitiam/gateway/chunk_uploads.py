@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from kopitiam.contracts.api import CSV, PARQUET, StoredChunk
 from kopitiam.contracts.config import GatewaySection
+from kopitiam.contracts.data_sets import DataFile, shard_of_file
 from kopitiam.contracts.errors import RunError, RunOver, Unavailable
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, Run
@@ -28,7 +29,14 @@ from kopitiam.gateway.examination import Examiners, Finding, Order
 from kopitiam.gateway.observability import Metrics
 from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.rates import BodyPace
-from kopitiam.landing.chunks import bad_rows, chunk_key, file_digest, named, rejected_key
+from kopitiam.landing.chunks import (
+    bad_rows,
+    chunk_key,
+    file_digest,
+    named,
+    origin_of,
+    rejected_key,
+)
 from kopitiam.registry.records import Registered
 from kopitiam.storage.port import AlreadyWritten, Key, StoragePort
 from kopitiam.system.crash_points import crash_point
@@ -55,7 +63,7 @@ def media_type(request: Request) -> str:
     """Return the media type of the body. Raises Refusal (415) if it is neither Parquet nor CSV."""
     declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if declared not in {PARQUET, CSV}:
-        message = f"Content-Type {declared or 'is missing'}: want {PARQUET} or {CSV}"
+        message = f"Content-Type {declared or 'is missing'}: expected {PARQUET} or {CSV}"
         raise Refusal(415, "media_type", message)
     return declared
 
@@ -96,12 +104,40 @@ def content_digest(request: Request) -> bytes | None:
     except binascii.Error:
         digest = b""
     if len(digest) != hashlib.sha256().digest_size:
-        raise Refusal(422, "digest", "Content-Digest: want sha-256=:<base64>:")
+        raise Refusal(422, "digest", "Content-Digest: expected sha-256=:<base64>:")
     return digest
 
 
 def _too_large(max_bytes: int) -> Refusal:
     return Refusal(413, "too_large", f"more than {max_bytes:,} bytes; send smaller chunks")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a chunk belongs to: a table of a run, or a file that the run sends to a data set.
+
+    `form` is the table with the columns that a body must have.
+    """
+
+    run: Run
+    form: Table
+    file: DataFile | None = None
+
+    @property
+    def owner(self) -> str:
+        """The id under which chunks are stored."""
+        return self.file.file if self.file else self.run.run
+
+    @property
+    def name(self) -> str:
+        return self.file.path if self.file else self.form.name
+
+    def keys(self, number: int) -> tuple[Key, Key]:
+        """The plain names of the chunk and of its rejected rows."""
+        shards = self.run.shards
+        shard = shard_of_file(self.owner, number, shards) if self.file else number % shards
+        table = self.form.name
+        return KEYS.chunk(self.owner, table, shard, number), bad_rows(self.owner, table, number)
 
 
 @dataclass(frozen=True)
@@ -123,32 +159,30 @@ class ChunkUploads:
     metrics: Metrics
     limits: GatewaySection
 
-    def accept(self, run: Run, form: Table, number: int, body: Body) -> tuple[StoredChunk, bool]:
-        """Return the chunk and whether it is new; it is durable when this returns. `form` is the table with
-        the columns that the run needs.
+    def accept(self, target: Target, number: int, body: Body) -> tuple[StoredChunk, bool]:
+        """Return the chunk and whether it is new; it is durable when this returns.
 
         Raises Refusal (422 unsound, 409 if the number has other bytes), RunError, or Unavailable.
         """
         crash_point("chunk.received")
-        table = form.name
+        run, table = target.run, target.form.name
         parquet, rejected = body.path.with_suffix(".parquet"), body.path.with_suffix(".rejected")
         try:
-            finding = self._check(form, number, body, parquet, rejected)
+            finding = self._check(target, number, body, parquet, rejected)
             crash_point("chunk.checked")
             accepted = parquet if body.media_type == CSV else body.path
             files = [accepted, rejected] if finding.rejected else [accepted]
             size = accepted.stat().st_size
             landed = body.digest if accepted is body.path else file_digest(accepted)
-            stored = self._store(run, table, number, body.digest, files)
+            stored = self._store(target, number, body.digest, files)
         finally:
             for leftover in (parquet, rejected):
                 leftover.unlink(missing_ok=True)
         crash_point("chunk.durable")
         try:
             with self._timed("register"):
-                registered = self.registry.register_chunk(
-                    run.run,
-                    table,
+                registered = self._register(
+                    target,
                     number,
                     digest=body.digest,
                     rows=finding.rows,
@@ -165,16 +199,21 @@ class ChunkUploads:
         _log.info("chunk %s", registered.outcome, extra=fields)
         self._remove_unregistered(run.run, registered.chunk, stored)
         if registered.outcome == "conflict":  # the first registered body keeps the number
-            raise self._conflict(table, number)
+            raise self._conflict(target, number)
         return self._acknowledge(registered, table, number, body)
 
-    def _check(self, form: Table, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:
-        limits, table = self.limits, form.name
+    def _register(self, target: Target, number: int, **figures: Any) -> Registered:
+        if target.file is None:
+            return self.registry.register_chunk(target.run.run, target.form.name, number, **figures)
+        return self.registry.register_file_chunk(target.run.run, target.file.file, number, **figures)
+
+    def _check(self, target: Target, number: int, body: Body, parquet: Path, rejected: Path) -> Finding:
+        limits, table = self.limits, target.form.name
         order = Order(
             str(body.path),
             body.media_type,
             table,
-            [column.name for column in form.columns],
+            [column.name for column in target.form.columns],
             str(parquet),
             str(rejected),
             limits.max_chunk_bytes,
@@ -186,15 +225,15 @@ class ChunkUploads:
             finding = self.examiners.examine(order)
         if finding.refusal is not None:
             self.metrics.chunks.labels(table, "refused").inc()
-            raise Refusal(422, "unsound", f"{table} chunk {number}: {finding.refusal}")
-        if finding.trouble is not None:
-            raise Unavailable(finding.trouble)
+            raise Refusal(422, "unsound", f"{target.name} chunk {number}: {finding.refusal}")
+        if finding.failure is not None:
+            raise Unavailable(finding.failure)
         return finding
 
-    def _store(self, run: Run, table: str, number: int, digest: str, files: list[Path]) -> StoredFiles:
+    def _store(self, target: Target, number: int, digest: str, files: list[Path]) -> StoredFiles:
         """Write the files under their final names. Another body with these names may be an orphan of a crash
         before registration: then this body is stored beside it, and the registry decides which counts."""
-        keys = (KEYS.chunk(run.run, table, number % run.shards, number), bad_rows(run.run, table, number))
+        run, keys = target.run, target.keys(number)
         try:
             with self._timed("sync"):
                 try:
@@ -226,12 +265,13 @@ class ChunkUploads:
         are removed when their body is sent again, or with the run.
         """
         registered = {
-            chunk_key(self.storage, run, chunk, chunk.digest, chunk.is_beside),
+            chunk_key(self.storage, run, chunk),
             rejected_key(self.storage, run, chunk),
         }
+        place = origin_of(run, chunk)
         plain = (
-            KEYS.chunk(run, chunk.table, chunk.shard, chunk.number),
-            bad_rows(run, chunk.table, chunk.number),
+            KEYS.chunk(place.file, chunk.table, place.shard, place.number),
+            bad_rows(place.file, chunk.table, place.number),
         )
         self._remove([key for key in stored.keys if key not in registered])
         if chunk.is_beside:
@@ -256,9 +296,9 @@ class ChunkUploads:
         )
         return stored, is_new
 
-    def _conflict(self, table: str, number: int) -> Refusal:
-        self.metrics.chunks.labels(table, "conflict").inc()
-        return Refusal(409, "conflict", f"{table} chunk {number} is already stored with other bytes")
+    def _conflict(self, target: Target, number: int) -> Refusal:
+        self.metrics.chunks.labels(target.form.name, "conflict").inc()
+        return Refusal(409, "conflict", f"{target.name} chunk {number} is already stored with other bytes")
 
     @contextlib.contextmanager
     def _timed(self, step: str) -> Iterator[None]:

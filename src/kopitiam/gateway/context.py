@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, cast
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
@@ -18,13 +18,14 @@ from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError, RunNotFound, RunOver
 from kopitiam.contracts.layout import Home
-from kopitiam.contracts.runs import Run, RunState
+from kopitiam.contracts.runs import RUN_ID, Run, RunState
 from kopitiam.contracts.tables import Table
 from kopitiam.gateway.access import ANYBODY, Access, Caller, machine_of
 from kopitiam.gateway.admission import Admission
 from kopitiam.gateway.answer_caches import ChartCache, VerifiedFiles
 from kopitiam.gateway.chunk_uploads import ChunkUploads
 from kopitiam.gateway.listeners import Heartbeats, RunEndWaiters
+from kopitiam.gateway.neighbours import Neighbours
 from kopitiam.gateway.observability import Metrics, Readiness
 from kopitiam.gateway.problems import Refusal
 from kopitiam.gateway.rates import RateLimit
@@ -81,6 +82,7 @@ class Gateway:
     outbox: Outbox[str, Callable[[], None]]
     verified_files: VerifiedFiles
     charts: ChartCache
+    neighbours: Neighbours
     renewals: LeaseRenewals = field(default_factory=LeaseRenewals)
 
     def renew_lease(self, run: Run) -> None:
@@ -164,25 +166,45 @@ CallerDep = Annotated[Caller, Depends(_caller)]
 
 
 async def _run(
-    run: Annotated[str, Path(pattern="^[a-z0-9]{16,32}$")], gateway: GatewayDep, caller: CallerDep
+    run: Annotated[str, Path(pattern=f"^{RUN_ID.pattern}$")], gateway: GatewayDep, caller: CallerDep
 ) -> Run:
-    """Return the run of the path. For other callers than its owner it does not exist."""
+    """Return the run of the path, and renew its lease."""
 
     def find() -> Run:
-        record = gateway.registry.get_run(run)
-        if not caller.may_see(record.owner):
-            raise RunNotFound(f"no run {run}")
+        record = _visible_run(gateway, caller, run)
         gateway.renew_lease(record)
         return record
 
     return await run_in_threadpool(find)
 
 
+def _visible_run(gateway: Gateway, caller: Caller, run: str) -> Run:
+    """Return a run. For other callers than its owner it does not exist."""
+    record = gateway.registry.get_run(run)
+    if record.is_purged or not caller.may_see(record.owner):
+        raise RunNotFound(f"no run {run}")
+    return record
+
+
+async def _earlier_run(
+    gateway: GatewayDep,
+    caller: CallerDep,
+    since: Annotated[
+        str | None, Query(pattern=f"^{RUN_ID.pattern}$", description="Compare with the answers of this run.")
+    ] = None,
+) -> Run | None:
+    return None if since is None else await run_in_threadpool(_visible_run, gateway, caller, since)
+
+
 RunDep = Annotated[Run, Depends(_run)]
+EarlierRunDep = Annotated[Run | None, Depends(_earlier_run)]
 
 
 async def _table(run: RunDep, table: Annotated[str, Path(json_schema_extra={"enum": list(LAYOUT)})]) -> Table:
     """Return the table of the path, with the columns that the questions of the run need."""
+    if run.data is not None:
+        message = f"run {run.run} is over data set {run.data.name}: it sends files, and has no tables to send"
+        raise Refusal(409, "data_set", message)
     tables = QuestionSet.from_dict(run.questions).tables
     if table not in tables:
         raise Refusal(404, "not_found", f"table {table[:40]!r}: this run reads {', '.join(tables)}")

@@ -23,7 +23,7 @@ from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS, Column, Kind, Table
 from kopitiam.gateway.parquet_footer import Unsound, read_footer
 from kopitiam.gateway.parquet_format import Spread, check_footer, check_format, check_statistics
 from kopitiam.gateway.problems import storage_error_text
-from kopitiam.intake.blocks import Block, read_blocks, read_header
+from kopitiam.intake.blocks import Block, find_separator, read_blocks, read_header
 from kopitiam.intake.cells import is_text_too_long
 from kopitiam.intake.normal_form import NormalForm
 from kopitiam.landing.chunks import encode
@@ -43,6 +43,7 @@ _RANGES = {  # as stored, the end excluded; the same as for CSV
     Kind.MONEY: (1 - 10**DIGITS, 10**DIGITS),
     Kind.DATE: (_FIRST_DAY, _DAY_AFTER),
     Kind.INSTANT: (_FIRST_DAY * _DAY, _DAY_AFTER * _DAY),
+    Kind.HALF: (-(2**63), 2**63),
 }
 
 
@@ -73,7 +74,7 @@ class Finding:
     rows: int = 0
     rejected: int = 0
     refusal: str | None = None
-    trouble: str | None = None  # a failure of the gateway's storage: the body may be sent again
+    failure: str | None = None  # a failure of the gateway's storage: the body may be sent again
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,17 +92,18 @@ def examine(order: Order) -> Finding:
         raise  # ends the process; a new process tries again
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # from the system, not from Arrow
-            return Finding(trouble=storage_error_text(error))
+            return Finding(failure=storage_error_text(error))
         return Finding(refusal=f"cannot be read: {str(error).partition(chr(10))[0]}")
 
 
 def _normalize(order: Order) -> Finding:
     """Convert a CSV body to the Parquet file that a client would have sent."""
     body, table = Path(order.body), order.form
-    form = NormalForm(table, read_header(body), order.file or f"chunk of {table.name}")
-    parts, count = [table.schema.empty_table()], 0
+    separator = find_separator(body, [column.name for column in table.columns])
+    form = NormalForm(table, read_header(body, separator), order.file or f"chunk of {table.name}")
+    parts, count = [table.packed.schema.empty_table()], 0
     with RejectedWriter(Path(order.rejected)) as quarantine:
-        for block in _with_file_lines(read_blocks(body), order.line):
+        for block in _with_file_lines(read_blocks(body, separator=separator), order.line):
             normalized = form.normalize(block)
             for rejected in normalized.rejected:
                 quarantine.add(table.name, rejected)
@@ -129,28 +131,30 @@ def _check_parquet(path: Path, table: Table, order: Order) -> int:
         metadata = file.metadata
         if metadata.num_rows > order.max_rows:
             raise Unsound(f"{metadata.num_rows:,} rows; at most {order.max_rows:,} are accepted in one chunk")
-        check_format(file, table)
+        form = table.stored_as(set(file.schema_arrow.names))
+        check_format(file, form)
         footer = read_footer(path)
-        check_footer(footer, table, path.stat().st_size)
+        check_footer(footer, form, path.stat().st_size)
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         most_bytes = _MOST_EXPANSION * order.max_bytes
         if sum(group.total_byte_size for group in groups) > most_bytes:
             raise Unsound(f"takes more than {most_bytes:,} bytes in memory")
         rows = size = 0
         for number, group in enumerate(groups):
-            spreads = {column.name: Spread() for column in table.columns}
+            spreads = {column.name: Spread() for column in form.columns}
             before = rows
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number]):
                 batch.validate(full=True)
-                for column in table.columns:
+                for column in form.columns:
                     spreads[column.name] += _check_values(column, batch[column.name])
+                _check_uuids(table, batch)
                 rows += batch.num_rows
                 size += batch.nbytes
                 if size > most_bytes:
                     raise Unsound(f"takes more than {most_bytes:,} bytes in memory")
             if rows - before != group.num_rows:
                 raise Unsound(f"{rows - before:,} rows, but its footer says {group.num_rows:,}")
-            check_statistics(footer.groups[number], table, spreads)
+            check_statistics(footer.groups[number], form, spreads)
     if rows != metadata.num_rows:
         raise Unsound(f"{rows:,} rows, but its footer says {metadata.num_rows:,}")
     return rows
@@ -175,6 +179,22 @@ def _check_values(column: Column, values: pa.Array) -> Spread:
         if pc.all(pc.equal(numbers, whole)).as_py() is False:
             raise Unsound(f"{column.name} has fractions of a second")
     return Spread(values.null_count, spread["min"], spread["max"])
+
+
+def _check_uuids(table: Table, rows: pa.RecordBatch) -> None:
+    """Check that every text is there once: as a text, or as both numbers of a UUID. Raises Unsound."""
+    for column in table.columns:
+        if not column.is_uuid or column.halves[0] not in rows.schema.names:
+            continue
+        has_high, has_low = (rows[half].is_valid() for half in column.halves)
+        if not has_high.equals(has_low):
+            raise Unsound(f"{column.name} has one number of a UUID without the other")
+        if column.name in rows.schema.names:
+            has_text = rows[column.name].is_valid()
+            if pc.any(pc.and_(has_text, has_high)).as_py():
+                raise Unsound(f"{column.name} has a text and a UUID in one row")
+            if not column.is_optional and pc.all(pc.or_(has_text, has_high)).as_py() is False:
+                raise Unsound(f"{column.name} has empty values")
 
 
 def _check_texts(column: Column, texts: pa.Array) -> Spread:

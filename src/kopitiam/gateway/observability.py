@@ -115,9 +115,7 @@ class Metrics:
             "kopitiam_chunk_bytes", "Bytes of stored bodies", ["table"], registry=self._registry
         )
         self.rows = Counter("kopitiam_rows", "Rows of stored chunks", ["table"], registry=self._registry)
-        self.rejected = Counter(
-            "kopitiam_rejected_rows", "Rows set aside", ["table"], registry=self._registry
-        )
+        self.rejected = Counter("kopitiam_rejected_rows", "Rejected rows", ["table"], registry=self._registry)
         self.seconds = Histogram(
             "kopitiam_chunk_seconds",
             "Time of each step of a chunk",

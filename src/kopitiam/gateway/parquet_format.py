@@ -32,9 +32,13 @@ _TYPES = {  # the physical type, and the logical type as Arrow spells it
     Kind.INSTANT: ("INT64", re.compile(r"Timestamp\(isAdjustedToUTC=true, timeUnit=microseconds,.*")),
     Kind.DATE: ("INT32", re.compile("Date")),
     Kind.BOOLEAN: ("BOOLEAN", re.compile("None")),
+    Kind.HALF: _INTEGER,
 }
 # The deprecated annotation of a type. If a footer has both and they differ, Spark uses this one.
-_CONVERTED_TYPES = {Kind.TEXT: 0, Kind.DATE: 6, Kind.INSTANT: 10, Kind.ID: 18, Kind.COUNT: 18, Kind.MONEY: 18}
+_INT_64 = 18
+_CONVERTED_TYPES = {Kind.TEXT: 0, Kind.DATE: 6, Kind.INSTANT: 10} | dict.fromkeys(
+    (Kind.ID, Kind.COUNT, Kind.MONEY, Kind.HALF), _INT_64
+)
 _BOUND_BYTES = {"INT64": 8, "INT32": 4, "BOOLEAN": 1}
 _SPARK_VERSION, _LEGACY_CALENDAR = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 
@@ -126,7 +130,7 @@ def _check_columns(file: pq.ParquetFile, table: Table) -> None:
     """Check the columns, in any order. A required column may be stored as optional: its values are checked
     for nulls."""
     spelled = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
-    unlike = Unsound(f"not the normal form of {table.name}; want the columns {spelled}")
+    unlike = Unsound(f"not the normal form of {table.name}; expected the columns {spelled}")
     schema = file.metadata.schema
     stored = [schema.column(index) for index in range(len(schema))]
     columns = {column.name: column for column in table.columns}
@@ -158,10 +162,12 @@ def _check_column_chunk(column: pq.ColumnChunkMetaData, rows: int) -> None:
     name = column.path_in_schema
     if column.compression not in CODECS:
         spelled = ", ".join(codec.lower() for codec in CODECS).replace("lz4", "lz4_raw")
-        raise Unsound(f"{name}: codec {column.compression.lower()} is not accepted; want one of {spelled}")
+        raise Unsound(
+            f"{name}: codec {column.compression.lower()} is not accepted; expected one of {spelled}"
+        )
     if unknown := set(column.encodings) - ENCODINGS:
         spelled = ", ".join(sorted(ENCODINGS))
-        raise Unsound(f"{name}: encoding {', '.join(sorted(unknown))} is not accepted; want {spelled}")
+        raise Unsound(f"{name}: encoding {', '.join(sorted(unknown))} is not accepted; expected {spelled}")
     if column.num_values != rows:
         raise Unsound(f"{name}: {column.num_values:,} values for {rows:,} rows")
     if column.has_column_index or column.has_offset_index:

@@ -3,11 +3,9 @@
 How answers are written and read is in `results`; the HTTP calls are in `routes.results` and `routes.rows`.
 """
 
-import io
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -24,7 +22,8 @@ from kopitiam.gateway.problems import Refusal
 from kopitiam.questions.definitions import AnswerColumn, Question, matched_name
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.results.answer_files import MAX_REJECTED_FIELD, SUMMARY_FILE, AnswerFiles
+from kopitiam.questions.rows_behind import reason_against
+from kopitiam.results.answer_files import SUMMARY_FILE, AnswerFiles
 from kopitiam.results.answers import Answers
 from kopitiam.results.charts.drawing import Drawing, NoChart
 from kopitiam.results.descriptions import describe
@@ -141,27 +140,22 @@ def verify_file(gateway: Gateway, run: Run, key: Key) -> None:
         gateway.verified_files.verify(key, lambda: gateway.registry.results(run.run))
 
 
-def rejected_lines(gateway: Gateway, run: Run) -> Iterator[str]:
-    """Yield the CSV lines of all rejected rows of the run, with one header."""
-    for position, file in enumerate(gateway.storage.find(f"{KEYS.rejected(run.run)}/*.csv")):
-        content = io.BufferedReader(gateway.storage.open(file))
-        with io.TextIOWrapper(content, "utf-8", errors="replace", newline="") as text:
-            yield from itertools.islice(_bounded_lines(text), 1 if position else 0, None)
-
-
-def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield the lines, each cut off at the longest that a rejected row can be."""
-    while line := text.readline(MAX_REJECTED_FIELD):
-        yield line
-        while len(line) == MAX_REJECTED_FIELD and not line.endswith("\n"):
-            line = text.readline(MAX_REJECTED_FIELD)
+def rejected_files(gateway: Gateway, run: Run) -> list[Key]:
+    """Return the files with rejected rows of a run, or of the data files that it answers over."""
+    owners = [run.run]
+    if run.data is not None:
+        owners = [file.file for file in gateway.registry.run_files(run.run) if file.rejected]
+    return [key for owner in owners for key in gateway.storage.find(f"{KEYS.rejected(owner)}/*.csv")]
 
 
 def provisional_attempt(gateway: Gateway, run: Run, pause: Callable[[float], None] = time.sleep) -> str:
     """Return the attempt of provisional answers that cover all rows processed by now.
 
-    Asks a pipeline over the bus and polls the registry for them. Raises RunOver, or Refusal (503).
+    Asks a pipeline over the bus and polls the registry for them. Raises RunOver, or Refusal: 503, or 409 if
+    the run still sends files to a data set, since most of that may not be among its rows yet.
     """
+    if run.data is not None and run.state is RunState.OPEN:
+        raise Refusal(409, "not_ready", "provisional answers begin when all files are sent", state="open")
     rows = _rows_processed(gateway, run.run)
     if (attempt := _attempt_covering(gateway, run, rows)) is not None:
         return attempt
@@ -190,7 +184,7 @@ def _rows_processed(gateway: Gateway, run: str) -> int:
     return sum(volume.rows for by_shard in progress.values() for volume in by_shard.values())
 
 
-def answer_view(question: Question, answers: Answers, drawing: Drawing | NoChart) -> AnswerView:
+def answer_view(run: Run, question: Question, answers: Answers, drawing: Drawing | NoChart) -> AnswerView:
     """Return the entry of one answer in the index: all that a page needs to show any answer."""
     parameters: Parameters = answers.question_set.parameters
     pivot = pivot_of(question)
@@ -213,7 +207,16 @@ def answer_view(question: Question, answers: Answers, drawing: Drawing | NoChart
         chart=chart,
         note=drawing.reason if isinstance(drawing, NoChart) else "",
         pivot=PivotView(**asdict(pivot), most_periods=MOST_PERIODS) if pivot else None,
+        unlisted=_reason_against_listing(run, question),
     )
+
+
+def _reason_against_listing(run: Run, question: Question) -> str:
+    """Return why the rows behind the figures of an answer cannot be listed; empty if they can."""
+    if run.data is None:
+        return "The rows behind these figures are gone: this run is not over a data set, which keeps files."
+    reason = reason_against(question)
+    return f"The rows behind these figures cannot be listed: {reason}." if reason else ""
 
 
 def _column(question: Question, column: AnswerColumn, listed: set[str]) -> IndexColumn:

@@ -15,7 +15,8 @@ from types import FrameType
 
 import uvicorn
 
-from kopitiam.contracts.config import GatewaySection, reachable
+from kopitiam.contracts.addresses import reachable
+from kopitiam.contracts.config import GatewaySection
 from kopitiam.contracts.errors import ConfigError, RunFailed
 from kopitiam.gateway.app import build_app
 from kopitiam.gateway.connections import Connections, Listener, bounded_protocol
@@ -115,10 +116,9 @@ def listen(settings: GatewaySection) -> Listener:
 
 
 def address(gateway: Gateway, bound: socket.socket) -> str:
-    """Return the URL of a bound gateway."""
-    host, port = bound.getsockname()[:2]
-    scheme = "https" if gateway.settings.gateway.tls_cert else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    """Return the URL under which clients reach a bound gateway."""
+    port: int = bound.getsockname()[1]
+    return gateway.settings.advertised_url(port)
 
 
 @contextlib.contextmanager

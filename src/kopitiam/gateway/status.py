@@ -5,8 +5,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kopitiam.contracts.api import RunStatus, StageStatus, TableStatus
+from kopitiam.contracts.data_api import DataChanges, DataStatus
 from kopitiam.contracts.errors import RunFailed
 from kopitiam.contracts.progress import RowFlow, Volume, total_by_shard
+from kopitiam.contracts.runs import Run
 from kopitiam.gateway.problems import without_paths
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.records import RunAccount
@@ -39,6 +41,7 @@ def run_status(registry: "Registry", run: str) -> RunStatus:
         unmatched_by_table=unmatched,
         answers=figures.get("answers"),
         error=None if record.error is None else without_paths(record.error),
+        data=_data(record),
     )
 
 
@@ -59,6 +62,20 @@ def _unreadable(account: RunAccount, reason: str) -> RunStatus:
         unmatched_by_table=None,
         answers=None,
         error=without_paths(run.error or reason),
+        data=_data(run),
+    )
+
+
+def _data(run: Run) -> DataStatus | None:
+    if run.data is None:
+        return None
+    use = run.data
+    return DataStatus(
+        name=use.name,
+        upload=use.is_upload,
+        seen=use.seen,
+        version=use.version,
+        changes=DataChanges(**asdict(use.changes)) if use.changes else None,
     )
 
 

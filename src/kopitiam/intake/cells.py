@@ -91,8 +91,8 @@ def _parse(kind: Kind, texts: pa.Array) -> pa.Array:
             if is_text_too_long(texts):
                 raise pa.ArrowInvalid(f"not {_EXPECTED[kind]}")
             return texts
-        case Kind.NUMBER:
-            raise AssertionError("no column of a file is a ratio")
+        case Kind.NUMBER | Kind.HALF:
+            raise AssertionError(f"no column of a file is a {kind.value}")
 
 
 def is_text_too_long(texts: pa.Array) -> bool:

@@ -10,21 +10,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kopitiam.contracts.layout import KEYS
-from kopitiam.contracts.runs import ChunkRecord, LogEntry
+from kopitiam.contracts.runs import ChunkRecord, Origin
 from kopitiam.contracts.tables import Table
 from kopitiam.storage.port import Key, StoragePort, own_name
 
 
-def chunk_key(
-    storage: StoragePort, run: str, chunk: LogEntry | ChunkRecord, digest: str, is_beside: bool = False
-) -> Key:
+def chunk_key(storage: StoragePort, run: str, chunk: ChunkRecord) -> Key:
     """Key of a chunk's file."""
-    return named(storage, KEYS.chunk(run, chunk.table, chunk.shard, chunk.number), digest, is_beside)
+    place = origin_of(run, chunk)
+    key = KEYS.chunk(place.file, chunk.table, place.shard, place.number)
+    return named(storage, key, chunk.digest, chunk.is_beside)
 
 
 def rejected_key(storage: StoragePort, run: str, chunk: ChunkRecord) -> Key:
     """Key of the file with the rejected rows of a chunk."""
-    return named(storage, bad_rows(run, chunk.table, chunk.number), chunk.digest, chunk.is_beside)
+    place = origin_of(run, chunk)
+    return named(storage, bad_rows(place.file, chunk.table, place.number), chunk.digest, chunk.is_beside)
+
+
+def origin_of(run: str, chunk: ChunkRecord) -> Origin:
+    """Where the chunk lies: below its data file, or below its run."""
+    return chunk.origin or Origin(run, chunk.shard, chunk.number)
 
 
 def bad_rows(run: str, table: str, number: int) -> Key:
@@ -105,11 +111,12 @@ _MAX_DICTIONARY_BYTES = 64 << 10
 def encode(table: Table, rows: pa.Table) -> bytes:
     """Encode rows as one Parquet row group, with the statistics by which Spark skips it.
 
-    The same rows give the same bytes, so that an upload can be resumed.
+    Texts that are UUIDs are stored as two numbers, if the rows have them so. The same rows give the same
+    bytes, so that an upload can be resumed.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(
-        rows.combine_chunks(),  # pages and dictionaries would depend on the pieces
+        in_stored_form(table, rows).combine_chunks(),  # pages and dictionaries would depend on the pieces
         sink,
         row_group_size=max(rows.num_rows, 1),
         compression=_CODEC,
@@ -120,3 +127,16 @@ def encode(table: Table, rows: pa.Table) -> bytes:
         write_page_checksum=True,  # without it, most flipped bits would be read as other values
     )
     return bytes(sink.getvalue())
+
+
+def in_stored_form(table: Table, rows: pa.Table) -> pa.Table:
+    """The rows without the form of UUIDs, text or numbers, that none of them has."""
+    names = set(rows.schema.names)
+    for column in table.columns:
+        if column.is_uuid and names.issuperset(column.halves):
+            if rows[column.halves[0]].null_count == rows.num_rows:
+                names.difference_update(column.halves)
+            elif rows[column.name].null_count == rows.num_rows:
+                names.remove(column.name)
+    schema = table.stored_as(names).schema
+    return pa.Table.from_arrays([rows[name] for name in schema.names], schema=schema)

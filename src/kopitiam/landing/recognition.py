@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kopitiam.contracts.errors import RegistryRefused
 from kopitiam.contracts.layout import MARK_FILE, Identity
-from kopitiam.landing.tidying import runs_at_rest
+from kopitiam.landing.tidying import owners_at_rest
 from kopitiam.storage.local import LocalStorage
 from kopitiam.storage.port import Key, StoragePort
 
@@ -93,7 +93,7 @@ def _require_unused(identity: Identity, storage: StoragePort, name: str) -> None
             f"{name}: does not carry the mark of the registry, which has been used with another place: "
             f"mount it, or put registry.url and storage.url right; {_ADOPT}"
         )
-    if not identity.is_used and runs_at_rest(storage):
+    if not identity.is_used and owners_at_rest(storage):
         raise RegistryRefused(
             f"{name}: there are runs, but the registry is new and has none of them: put the registry "
             f"back, or put registry.url right; {_ADOPT}"

@@ -1,4 +1,7 @@
-"""Rejected rows, written to a CSV file with their place and reason. `results.answer_files` reads them."""
+"""Rejected rows: written to a CSV file with their place and reason, and stored with the run.
+
+`results.answer_files` reads them.
+"""
 
 import csv
 from collections import Counter
@@ -7,7 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.tables import Rejected
+from kopitiam.storage.port import StoragePort
 
 COLUMNS = ("table", "file", "line", "reason", "row")
 
@@ -35,3 +40,15 @@ class RejectedWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.close()
+
+
+def store_rejected(
+    storage: StoragePort, run: str, table: str, content: bytes, *, part: int, parts: int
+) -> None:
+    """Store one part of a client's rejected rows, and remove parts of an earlier upload that had more."""
+    folder, prefix = KEYS.rejected(run), f"{table}-client-"
+    whole_lines = content if content.endswith(b"\n") else content + b"\n"
+    storage.replace(folder / f"{prefix}{part:05d}.csv", whole_lines)
+    for other in storage.find(f"{folder}/{prefix}*.csv"):
+        if other.name >= f"{prefix}{parts:05d}.csv":
+            storage.remove(other)

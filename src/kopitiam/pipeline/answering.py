@@ -14,16 +14,20 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.progress import RowFlow
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.compiler.answers import (
     AnswerPlan,
+    Cut,
     finished,
     in_order,
     listed,
     merged_groups,
     ranked_groups,
+    shuffled,
+    slices,
     unknown_ids,
 )
 from kopitiam.pipeline.partials import count_rows
@@ -34,34 +38,34 @@ from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import SERVER_RESULTS
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import ComputedAnswer, ComputedAnswers, distinct
-from kopitiam.spark.jobs import SPARK_ERRORS, failure_of, parallel_tasks, tagged_jobs
+from kopitiam.spark.jobs import SPARK_ERRORS, failure_of, size_shuffles, tagged_jobs
 from kopitiam.storage.port import Key, StoragePort
 
 Stage = Callable[[DataFrame], DataFrame]
 SCHEDULER_POOL = "answers"
 _THREADS = 4
-_MANY_ROWS = 100_000  # above this, one task for each core merges partials, without a shuffle
+_MANY_ROWS = 100_000  # of partials
+_FEW_CORES = 2  # up to here, reading all partials for each core takes less time than a shuffle
 _MOST_IDS_IN_FILTER = 1_000
 
 
 @dataclass(frozen=True)
 class Material:
-    """The input of a run's answers: the files of its partials, with their rows, and those of its tables."""
+    """The input of a run's answers: the files of its partials, and those of its tables."""
 
     run: str
     question_set: QuestionSet
-    partials: Mapping[Key, int]  # rows of the partial that each file belongs to
+    partials: Mapping[Partial, Sequence[Key]]  # the files of each
     files: Mapping[str, Sequence[Key]]  # of the tables that are joined
     sizes: Mapping[str, TableSize]  # of the same tables
     storage: StoragePort
     sorting: Key  # for Spark's temporary groups and sorted files
 
     def files_of(self, plan: str) -> list[Key]:
-        return [file for file in self.partials if partials.kind_of(str(file.parent)) == plan]
+        return [file for partial, files in self.partials.items() if partial.kind == plan for file in files]
 
     def rows_of(self, plan: str) -> int:
-        folders = {file.parent: rows for file, rows in self.partials.items()}
-        return sum(rows for folder, rows in folders.items() if partials.kind_of(str(folder)) == plan)
+        return sum(partial.rows for partial in self.partials if partial.kind == plan)
 
     @property
     def small_tables(self) -> frozenset[str]:
@@ -98,6 +102,7 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
         AnswerPlan(question, by_question[question.name], question_set.parameters, material.small_tables)
         for question in question_set.questions
     ]
+    size_shuffles(spark)
     plans.sort(key=lambda plan: -material.rows_of(plan.partial.name))  # the longest starts first
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="answers") as threads:
         jobs = _AnswerJobs(spark, material, scratch)
@@ -131,8 +136,8 @@ class _AnswerJobs:
         if question.lists_rows:
             return self._sorted(plan, frame.transform(listed(plan, tables)))
         rows = material.rows_of(plan.partial.name)
-        slices = parallel_tasks(self.spark) if rows > _MANY_ROWS else 1
-        groups = frame.transform(merged_groups(plan, tables, slices)).transform(ranked_groups(plan))
+        cut = cut_for(self.spark.sparkContext.defaultParallelism) if rows > _MANY_ROWS else None
+        groups = frame.transform(merged_groups(plan, tables, cut)).transform(ranked_groups(plan))
         unknown = self._unknown_keys(plan, frame, tables)
         if question.rank is not None and not material.can_collect(question, rows):
             groups, rows = self._written(plan, groups)  # a rank may keep only a few groups
@@ -222,6 +227,11 @@ class _AnswerJobs:
             )
             for table in question.looked_up
         }
+
+
+def cut_for(cores: int) -> Cut:
+    """How many partials are merged with this number of cores."""
+    return slices(cores) if cores <= _FEW_CORES else shuffled
 
 
 def rows_with(spark: SparkSession, key: str, ids: pa.Array) -> Stage:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from kopitiam.contracts.batches import Step, verdict
 from kopitiam.contracts.errors import (
     AlreadyPublished,
+    AttemptFailed,
     IllegalTransition,
     KopitiamError,
-    PartialsDiffer,
     RunNotFound,
     RunOver,
     StaleEpoch,
@@ -157,7 +157,7 @@ class Attempts:
             return self.withdraw(attempt)
         if not self._remove(attempt):
             return None
-        if isinstance(error, PartialsDiffer):
+        if isinstance(error, AttemptFailed):
             reason = str(error)
         elif self.is_engine_dead():
             reason = DIED

@@ -1,25 +1,27 @@
-"""The frames of a batch: the chunks of its runs are cut into parts, with one frame for each part and plan.
+"""The frames of a batch: one for each plan of the runs that ask the same questions.
 
-One task reads a part, and nothing is shuffled: partials add up however the rows are cut.
+A frame reads all its chunks, in as many tasks as Spark has cores: plans do not grow with cores or chunks.
+Rows are aggregated where they are read, and the groups of all tasks are shuffled. Few rows are read by one
+task, without a shuffle.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kopitiam.contracts.layout import KEYS
+from kopitiam.contracts.layout import KEYS, owner_of
 from kopitiam.contracts.runs import LogEntry, Run
 from kopitiam.landing.chunks import Inspection
-from kopitiam.pipeline.compiler.bounds import Interval, needs_wide, rows_meeting
+from kopitiam.pipeline.compiler.bounds import needs_wide, rows_meeting
 from kopitiam.pipeline.compiler.partials import RUN, SHARD, counts_of, partial_of
 from kopitiam.pipeline.partials import counts_kind
 from kopitiam.pipeline.tables import read_table
 from kopitiam.questions.plans import Conditions, PartialPlan
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.spark.jobs import parallel_tasks
 from kopitiam.storage.port import Key, StoragePort
 
 
@@ -40,25 +42,55 @@ class Share:
     def question_set(self) -> QuestionSet:
         return QuestionSet.of_run(self.run.questions)
 
+    @cached_property
+    def owners(self) -> frozenset[str]:
+        """The run itself, or the data files that its chunks belong to."""
+        return frozenset(map(self.owner, self.files))
+
+    def owner(self, chunk: LogEntry) -> str:
+        """The id in the path of the chunk, under which its partials are written."""
+        return owner_of(self.files[chunk])
+
+    def is_in_shard(self, chunk: LogEntry) -> bool:
+        """Whether the path has the shard of the chunk. A data file may have been stored with other shards."""
+        return self.files[chunk].parent.parent.name == f"shard={chunk.shard}"
+
     @property
     def has_facts(self) -> bool:
         facts = {plan.fact for plan in self.question_set.partials}
         return any(chunk.table in facts for chunk in self.chunks)
 
+    def inspection(self, chunk: LogEntry) -> Inspection:
+        return self.inspections.get(chunk, Inspection())
 
+
+def without_shared_files(shares: list[Share]) -> list[list[Share]]:
+    """Groups of shares. No group has two runs that read the same data file: partials are written into a
+    folder that is named by the file."""
+    groups: list[list[Share]] = []
+    for share in shares:
+        for group in groups:
+            if all(share.owners.isdisjoint(other.owners) for other in group):
+                group.append(share)
+                break
+        else:
+            groups.append([share])
+    return groups
+
+
+FEW_ROWS = 250_000  # of a table; one task aggregates them quickly
+Frame = tuple[str, DataFrame]
 _Chunk = tuple[Share, LogEntry]
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Rows that one task reads. For rows of several runs or shards, `run` or `shard` is None, and a column of
-    the rows has the value."""
+class _Scan:
+    """The rows of chunks of one fact. For rows of several runs, data files or shards, `run` or `shard` is
+    None, and a column of the rows has the value."""
 
     rows: DataFrame
     run: str | None
     shard: int | None
-    count: int
-    bounds: Mapping[str, Interval | None]
 
     def with_origin(self, frame: DataFrame) -> DataFrame:
         """Adds a single run or shard after the aggregation: as a key of every row it takes a sixth more
@@ -68,25 +100,25 @@ class _Part:
         return frame if self.shard is None else frame.withColumn(SHARD, f.lit(self.shard))
 
 
-def frames(spark: SparkSession, storage: StoragePort, shares: Sequence[Share]) -> list[tuple[str, DataFrame]]:
+def frames(spark: SparkSession, storage: StoragePort, shares: Sequence[Share]) -> list[Frame]:
     """Frames with their kinds. Runs with the same questions share frames; the slowest frames come first."""
-    ordered: list[tuple[int, str, DataFrame]] = []
+    ordered: list[tuple[int, Frame]] = []
     for group in _by_questions(shares):
         question_set = group[0].question_set
         for fact in dict.fromkeys(plan.fact for plan in question_set.partials):
             chunks = [(share, chunk) for share in group for chunk in share.chunks if chunk.table == fact]
-            for part in _parts(spark, storage, chunks, fact):
-                ordered += _partials(part, fact, question_set)
-            uncounted = [(share, chunk) for share, chunk in chunks if counts_of_chunk(share, chunk) is None]
-            for part in _parts(spark, storage, uncounted, fact):
-                ordered.append(_counts(part, fact, question_set))
-    return [(kind, frame) for _, kind, frame in sorted(ordered, key=lambda entry: entry[0])]
+            if chunks:
+                ordered += _partials(spark, storage, chunks, fact)
+            if uncounted := [pair for pair in chunks if counts_of_chunk(*pair) is None]:
+                scans = _scans(spark, storage, uncounted)
+                ordered += ((len(_ORDER), _counts(scan, fact, question_set)) for scan in scans)
+    return [frame for _, frame in sorted(ordered, key=lambda entry: entry[0])]
 
 
 def counts_of_chunk(share: Share, chunk: LogEntry) -> dict[Conditions, int] | None:
     """The rows of a chunk that meet each set of conditions which no partial counts, from the bounds of its
     columns; None if Spark has to count them."""
-    question_set, bounds = share.question_set, share.inspections.get(chunk, Inspection()).bounds
+    question_set, bounds = share.question_set, share.inspection(chunk).bounds
     counts = {
         conditions: rows_meeting(conditions, bounds, question_set.parameters, chunk.rows)
         for conditions in question_set.stages.counted_apart.get(chunk.table, ())
@@ -102,17 +134,23 @@ def _by_questions(shares: Sequence[Share]) -> list[list[Share]]:
     return list(groups.values())
 
 
-def _partials(part: _Part, fact: str, question_set: QuestionSet) -> Iterator[tuple[int, str, DataFrame]]:
-    for plan in question_set.partials:
-        if plan.fact == fact:
-            is_wide = needs_wide(plan, part.bounds, part.count)
-            frame = part.rows.transform(partial_of(plan, question_set.parameters, is_wide))
-            yield _order(plan), plan.name, part.with_origin(frame)
-
-
-def _counts(part: _Part, fact: str, question_set: QuestionSet) -> tuple[int, str, DataFrame]:
-    frame = part.rows.transform(counts_of(question_set.stages.counted_apart[fact], question_set.parameters))
-    return len(_ORDER), counts_kind(fact), part.with_origin(frame)
+def _partials(
+    spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk], fact: str
+) -> Iterator[tuple[int, Frame]]:
+    """The partials of these chunks, with their order. Chunks whose sums may exceed 64 bits are computed apart
+    from the others: 38 digits take several times as long."""
+    question_set = chunks[0][0].question_set
+    plans = [plan for plan in question_set.partials if plan.fact == fact]
+    rows = sum(chunk.rows for _, chunk in chunks)
+    lots: dict[frozenset[str], list[_Chunk]] = defaultdict(list)
+    for share, chunk in chunks:
+        bounds = share.inspection(chunk).bounds
+        lots[frozenset(plan.name for plan in plans if needs_wide(plan, bounds, rows))].append((share, chunk))
+    for wide, lot in lots.items():
+        for scan in _scans(spark, storage, lot):
+            for plan in plans:
+                partial = partial_of(plan, question_set.parameters, is_wide=plan.name in wide)
+                yield _order(plan), (plan.name, scan.with_origin(scan.rows.transform(partial)))
 
 
 _ORDER = ("many groups", "few groups", "rows")
@@ -126,49 +164,29 @@ def _order(plan: PartialPlan) -> int:
     return _ORDER.index("many groups" if names & {"user_id", "transaction_id"} else "few groups")
 
 
-def _parts(spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk], table: str) -> list[_Part]:
-    """Cuts chunks into parts, none of them empty: even an empty task takes time."""
+def _counts(scan: _Scan, fact: str, question_set: QuestionSet) -> Frame:
+    counts = counts_of(question_set.stages.counted_apart[fact], question_set.parameters)
+    return counts_kind(fact), scan.with_origin(scan.rows.transform(counts))
+
+
+def _scans(spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk]) -> list[_Scan]:
+    """One scan of all chunks, or one for each shard if a data file was stored with other shards."""
+    if all(share.is_in_shard(chunk) for share, chunk in chunks):
+        return [_scan(spark, storage, chunks)]
     by_shard: dict[int, list[_Chunk]] = defaultdict(list)
     for share, chunk in chunks:
         by_shard[chunk.shard].append((share, chunk))
-    tasks = parallel_tasks(spark)
-    lots: list[tuple[list[_Chunk], int | None, int]]
-    if len(by_shard) > tasks:  # a part for each shard would be too many tasks
-        lots = [([pair for pairs in by_shard.values() for pair in pairs], None, tasks)]
-    else:
-        lots = [(pairs, shard, tasks // len(by_shard)) for shard, pairs in by_shard.items()]
-    runs = {share.run.run for share, _ in chunks}
-    run = runs.pop() if len(runs) == 1 else None
-    return [
-        _part(spark, storage, pairs[number::count], table, run, shard)
-        for pairs, shard, most in lots
-        for count in [min(most, len(pairs))]
-        for number in range(count)
-    ]
+    return [_scan(spark, storage, of_shard) for of_shard in by_shard.values()]
 
 
-def _part(  # noqa: PLR0917
-    spark: SparkSession,
-    storage: StoragePort,
-    pairs: Sequence[_Chunk],
-    table: str,
-    run: str | None,
-    shard: int | None,
-) -> _Part:
-    files = [storage.url(share.files[chunk]) for share, chunk in pairs]
-    form = pairs[0][0].question_set.tables[table]
+def _scan(spark: SparkSession, storage: StoragePort, chunks: Sequence[_Chunk]) -> _Scan:
+    (share, chunk), *_ = chunks
+    files = [storage.url(share.files[chunk]) for share, chunk in chunks]
+    form = share.question_set.tables[chunk.table]
     rows = read_table(spark, storage.url(KEYS.landing), form, files).drop("table")
-    if run is not None:
-        rows = rows.drop(RUN)
-    if shard is not None:
-        rows = rows.drop(SHARD)
-    inspections = [share.inspections.get(chunk, Inspection()) for share, chunk in pairs]
-    bounds = {column.name: _joint_bounds(column.name, inspections) for column in form.columns}
-    return _Part(rows.coalesce(1), run, shard, sum(chunk.rows for _, chunk in pairs), bounds)
-
-
-def _joint_bounds(column: str, inspections: Sequence[Inspection]) -> Interval | None:
-    known = [bounds for inspection in inspections if (bounds := inspection.bounds.get(column)) is not None]
-    if len(known) < len(inspections):
-        return None
-    return min(low for low, _ in known), max(high for _, high in known)
+    is_one_run = len({share.owner(chunk) for share, chunk in chunks}) == 1
+    is_one_shard = len({chunk.shard for _, chunk in chunks}) == 1
+    rows = rows.drop(*([RUN] if is_one_run else []), *([SHARD] if is_one_shard else []))
+    if sum(chunk.rows for _, chunk in chunks) <= FEW_ROWS:
+        rows = rows.coalesce(1)
+    return _Scan(rows, share.owner(chunk) if is_one_run else None, chunk.shard if is_one_shard else None)

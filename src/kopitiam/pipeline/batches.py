@@ -15,33 +15,36 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from kopitiam.contracts.batches import Batch, Partial, Processed, StageRows
+from kopitiam.contracts.batches import Batch, Partial, Processed, kind_of
 from kopitiam.contracts.errors import (
     IllegalTransition,
+    JobFailed,
     PartialsDiffer,
     RunFailed,
     RunNotFound,
     RunOver,
     Unavailable,
 )
-from kopitiam.contracts.layout import KEYS
+from kopitiam.contracts.layout import KEYS, owner_of
 from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState
 from kopitiam.landing.chunks import Inspection, chunk_key, inspect
 from kopitiam.landing.tidying import try_remove_material
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.attempts import Attempts, Gate
-from kopitiam.pipeline.batch_frames import Share, counts_of_chunk, frames
+from kopitiam.pipeline.batch_frames import Share, counts_of_chunk, frames, without_shared_files
 from kopitiam.pipeline.partials import count_rows
 from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.source import Descriptors
-from kopitiam.pipeline.stage_counts import BatchCounts
+from kopitiam.pipeline.stage_counts import BatchCounts, Written
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.registry.records import Fence
+from kopitiam.spark.executor_storage import ExecutorStorage
 from kopitiam.spark.jobs import (
     SPARK_ERRORS,
     described_jobs,
     failure_of,
     is_stopped,
+    size_shuffles,
     tagged_jobs,
     written_rows,
 )
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
 _FOOTERS_AT_ONCE = 8
-Written = tuple[list[Partial], list[StageRows]]
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +70,7 @@ class BatchWork:
     fence: Fence
     stopping: threading.Event
     health: Health = field(default_factory=Health)
+    executors: ExecutorStorage | None = None  # of a cluster
 
     @functools.cached_property
     def attempts(self) -> Attempts:
@@ -84,8 +87,7 @@ class BatchWork:
     def process(self, query: str, number: int, descriptors: Descriptors, watch: Stopwatch) -> Batch:
         """Computes a batch and writes its partials; the caller commits it."""
         shares: list[Share] = []
-        written: list[Partial] = []
-        counted: list[StageRows] = []
+        written = Written()
         parts = self._split_suspects(self._shares(descriptors.chunks))
         for part, is_alone in parts:
             names = [share.run.run for share in part]
@@ -93,16 +95,16 @@ class BatchWork:
                 with watch.lap("check"):
                     sound = [share for share in map(self._inspected, part) if share is not None]
                 with watch.lap("compute"):
-                    for partials_written, rows_counted in self._write(f"{query}-{number}", sound):
-                        written += partials_written
-                        counted += rows_counted
+                    for group in without_shared_files(sound):
+                        written += self._write(f"{query}-{number}", group)
             if len(parts) > 1:  # a failure of the next part must not count for this one
                 self.attempts.withdraw(attempt)
             else:
                 self.attempts.uncommitted.append(attempt)
             shares += sound
         processed = tuple(counts for share in shares for counts in _processed(share))
-        return Batch(query, number, descriptors.spans, processed, tuple(written), tuple(counted))
+        outcome = (processed, tuple(written.partials), written.stage_rows, written.file_rows)
+        return Batch(query, number, descriptors.spans, *outcome)
 
     def _split_suspects(self, shares: list[Share]) -> list[tuple[list[Share], bool]]:
         """Runs with failed attempts are processed alone; those without attempts left fail."""
@@ -135,10 +137,9 @@ class BatchWork:
         records = self._records(run.run, {chunk.table for chunk in chunks})
         files, landed = {}, {}
         for chunk in chunks:
-            record = records.get((chunk.table, chunk.number))
-            name = (record.digest, record.is_beside) if record else ("unknown", False)
-            files[chunk] = chunk_key(self.storage, run.run, chunk, *name)
-            landed[chunk] = record.landed if record else None
+            record = records.get((chunk.table, chunk.number)) or _unregistered(chunk)
+            files[chunk] = chunk_key(self.storage, run.run, record)
+            landed[chunk] = record.landed
         return Share(run, files, landed)
 
     def _records(self, run: str, tables: Iterable[str]) -> dict[tuple[str, int], ChunkRecord]:
@@ -184,19 +185,25 @@ class BatchWork:
         return replace(share, inspections=inspections)
 
     def _fail_if_storage_works(self, run: str, reason: str) -> None:
-        """Raises Unavailable if the storage is down or full: the run is not the cause, and the batch is
-        retried."""
-        self.storage.check()
+        self.check_storage()
         self.fail(run, reason)
 
-    def _write(self, batch: str, shares: list[Share]) -> list[Written]:
+    def check_storage(self) -> None:
+        """Called when a step has failed. Raises Unavailable if the storage is down or full, or an executor
+        does not see it: the run is not the cause, and the step is retried."""
+        self.storage.check()
+        if self.executors is not None:
+            self.executors.require_all()
+
+    def _write(self, batch: str, shares: list[Share]) -> Written:
         """Writes the partials of these runs: by one Spark job, or by several after a failure."""
         computed = [share for share in shares if share.has_facts]
         if not computed:
-            return [([], self._counts(shares, []))]
+            return Written(counts=self._counts(shares, []))
         target = KEYS.partials_of(self.pipeline) / f"batch={batch}-{uuid.uuid4().hex[:8]}"
         names = [share.run.run for share in computed]
         try:
+            size_shuffles(self.spark)
             with tagged_jobs(self.spark, names):
                 with described_jobs(self.spark, target.name):
                     partials.write(frames(self.spark, self.storage, computed), self.storage.url(target))
@@ -210,17 +217,23 @@ class BatchWork:
                 raise failure from error
             return self._write_again(batch, shares, failure)
         crash_point("batch.written")
-        return [self._settle(target, shares, written)]
+        return self._settle(target, shares, written)
 
-    def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> list[Written]:
+    def _write_again(self, batch: str, shares: list[Share], failure: RunFailed) -> Written:
         """Tries again without the runs that ended meanwhile, whose jobs were cancelled; else run by run."""
         unfinished = {run.run for run in self._unfinished_runs(share.run.run for share in shares)}
         if len(unfinished) < len(shares):
             return self._write(batch, [share for share in shares if share.run.run in unfinished])
+        written = Written()
         if len(shares) > 1:
-            return [written for share in shares for written in self._write(batch, [share])]
-        self._fail_if_storage_works(shares[0].run.run, str(failure))
-        return []
+            for share in shares:
+                written += self._write(batch, [share])
+            return written
+        self.check_storage()
+        if self.executors is not None:
+            raise JobFailed(str(failure))
+        self.fail(shares[0].run.run, str(failure))
+        return written
 
     def _written_rows(self, batch: str, shares: list[Share]) -> int:
         """The rows that Spark wrote. If its metrics are lost, a second job computes and counts them again."""
@@ -239,6 +252,7 @@ class BatchWork:
         try:
             rows = {folder: count_rows(self.storage, folder) for folder in folders}
             if (stored := sum(rows.values())) != written:
+                self.check_storage()
                 raise PartialsDiffer(f"partials of a batch have {stored} rows, and Spark wrote {written}")
             counts = self._counts(shares, folders)
             partial_rows = {folder: count for folder, count in rows.items() if not _is_count(folder)}
@@ -251,34 +265,45 @@ class BatchWork:
         except (OSError, Unavailable, PartialsDiffer):
             self.storage.remove(target)
             raise
+        runs = {owner: share.run.run for share in shares for owner in share.owners}
         settled = [
-            Partial(_run_of(folder), str(folder.relative_to(KEYS.partials)), rows=count)
+            Partial(
+                run=runs[owner],
+                path=str(folder.relative_to(KEYS.partials)),
+                rows=count,
+                origin=None if runs[owner] == owner else owner,
+            )
             for folder, count in partial_rows.items()
+            for owner in [owner_of(folder)]
         ]
-        return settled, counts
+        return Written(settled, counts)
 
-    def _counts(self, shares: list[Share], folders: list[Key]) -> list[StageRows]:
-        counts = {share.run.run: BatchCounts(share.question_set, share.run.run) for share in shares}
+    def _counts(self, shares: list[Share], folders: list[Key]) -> list[BatchCounts]:
+        counts: dict[str, BatchCounts] = {}
         for share in shares:
+            for owner in share.owners:
+                counts[owner] = BatchCounts(share.question_set, share.run.run, owner)
             for chunk in share.chunks:
-                counts[share.run.run].add_chunk(chunk, counts_of_chunk(share, chunk) or {})
+                counts[share.owner(chunk)].add_chunk(chunk, counts_of_chunk(share, chunk) or {})
         for folder in folders:
-            of_run, kind = counts[_run_of(folder)], partials.kind_of(str(folder))
+            of_owner, kind = counts[owner_of(folder)], kind_of(str(folder))
             files = self.storage.find(f"{folder}/part-*")
             if (fact := partials.counted_fact(kind)) is not None:
-                of_run.add_counts(self.storage, fact, files)
+                of_owner.add_counts(self.storage, fact, files)
             else:
-                plan = next(plan for plan in of_run.question_set.partials if plan.name == kind)
-                of_run.add_partial(self.storage, plan, files)
-        return [rows for of_run in counts.values() for rows in of_run.stage_rows()]
+                plan = next(plan for plan in of_owner.question_set.partials if plan.name == kind)
+                of_owner.add_partial(self.storage, plan, files)
+        return list(counts.values())
+
+
+def _unregistered(chunk: LogEntry) -> ChunkRecord:
+    """A chunk whose record was deleted meanwhile: its run is over."""
+    figures = (chunk.rows, chunk.bytes, 0, chunk.lane, chunk.sequence)
+    return ChunkRecord(chunk.table, chunk.number, "unknown", *figures)
 
 
 def _is_count(folder: Key) -> bool:
-    return partials.counted_fact(partials.kind_of(str(folder))) is not None
-
-
-def _run_of(folder: Key) -> str:
-    return folder.parent.name.removeprefix("run=")
+    return partials.counted_fact(kind_of(str(folder))) is not None
 
 
 def _processed(share: Share) -> list[Processed]:

@@ -6,6 +6,7 @@ number of levels is the logarithm of the number of batches.
 """
 
 import logging
+import math
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from kopitiam.pipeline.compiler.partials import merged
 from kopitiam.pipeline.partials import count_rows, files_of
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.questions.question_set import QuestionSet
-from kopitiam.spark.jobs import SPARK_ERRORS, described_jobs, tagged_jobs, written_rows
+from kopitiam.spark.jobs import SPARK_ERRORS, described_jobs, size_shuffles, tagged_jobs, written_rows
 from kopitiam.system.crash_points import crash_point
 
 FAN_IN = 8
@@ -35,7 +36,8 @@ class Compaction:
         """Merges the levels of the run that are full. Partials that cannot be merged stay as they are."""
         question_set = QuestionSet.of_run(self.work.registry.get_run(run).questions)
         plans = {plan.name: plan for plan in question_set.partials}
-        levels = _levels(self.work.registry.partials(run))
+        own = [partial for partial in self.work.registry.partials(run) if partial.kept_as is None]
+        levels = _levels(own)
         full = [group for group in levels if len(group) >= FAN_IN and _kind(group) in plans]
         for group in full:
             try:
@@ -50,14 +52,17 @@ class Compaction:
     def _merge(self, run: str, plan: PartialPlan, group: list[Partial]) -> None:
         storage = self.work.storage
         batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
-        target = batch / f"run={run}" / f"kind={plan.name}"
+        target = batch / f"run={group[0].origin or run}" / f"kind={plan.name}"
         paths = [old.path for old in group]
-        files = [storage.url(file) for keys in files_of(storage, group).values() for file in keys]
+        by_path = files_of(storage, group)
+        files = [storage.url(file) for keys in by_path.values() for file in keys]
         try:
+            size_shuffles(self.work.spark)
             with tagged_jobs(self.work.spark, [run]), described_jobs(self.work.spark, batch.name):
                 frame = partials.read(self.work.spark, storage.url(KEYS.partials), plan, files)
                 frame.transform(merged(plan)).write.parquet(storage.url(target))
-            rows = self._merged_rows(plan, group, batch.name, count_rows(storage, target))
+            least = max(math.ceil(old.rows / max(1, len(by_path[old.path]))) for old in group)
+            rows = self._merged_rows(plan, group, batch.name, least, count_rows(storage, target))
             storage.settle(batch)
         except BaseException:
             storage.remove(batch)
@@ -70,15 +75,15 @@ class Compaction:
         for obsolete in [KEYS.partials / path for path in paths] if is_replaced else [target]:
             remove_partial(storage, obsolete)
 
-    def _merged_rows(self, plan: PartialPlan, group: list[Partial], batch: str, rows: int) -> int:
+    def _merged_rows(self, plan: PartialPlan, group: list[Partial], batch: str, least: int, rows: int) -> int:
         """Returns `rows`, the rows of the merged files, if Spark wrote as many. Raises PartialsDiffer if not,
         or if its metrics are lost: then the partials stay as they are.
 
         A merge keeps all listed rows. It makes at most as many groups as it reads, and at least as many as
-        the largest partial has.
+        the largest file has: files of one partial, written by several tasks, may have the same groups.
         """
         written = written_rows(self.work.spark, batch)
-        least, most = max(old.rows for old in group), sum(old.rows for old in group)
+        most = sum(old.rows for old in group)
         if plan.lists_rows:
             least = most
         is_counted = all(old.rows for old in group)
@@ -91,11 +96,12 @@ class Compaction:
 
 
 def _kind(group: list[Partial]) -> str:
-    return partials.kind_of(group[0].path)
+    return group[0].kind
 
 
 def _levels(of_run: list[Partial]) -> list[list[Partial]]:
-    groups: dict[tuple[str, int], list[Partial]] = defaultdict(list)
+    """Partials of one data file stay together: a later run may use them again."""
+    groups: dict[tuple[str | None, str, int], list[Partial]] = defaultdict(list)
     for partial in of_run:
-        groups[partials.kind_of(partial.path), partial.level].append(partial)
+        groups[partial.origin, partial.kind, partial.level].append(partial)
     return list(groups.values())

@@ -8,14 +8,16 @@ import json
 import logging
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kopitiam.contracts.batches import Partial, Step
 from kopitiam.contracts.errors import (
     AlreadyPublished,
+    AttemptFailed,
     IllegalTransition,
+    JobFailed,
     KopitiamError,
     PartialsDiffer,
     RegistryUnavailable,
@@ -28,10 +30,10 @@ from kopitiam.contracts.errors import (
 from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import ChunkRecord, Run
 from kopitiam.landing.chunks import chunk_key, file_digest, inspect
-from kopitiam.landing.tidying import remove_material
-from kopitiam.pipeline.answering import Material, answer
+from kopitiam.landing.tidying import remove_material, remove_partials
+from kopitiam.pipeline.answering import Answered, Material, answer
 from kopitiam.pipeline.batches import BatchWork
-from kopitiam.pipeline.partials import files_of, kind_of
+from kopitiam.pipeline.partials import files_of
 from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.tables import table_size
 from kopitiam.questions.question_set import QuestionSet
@@ -80,7 +82,7 @@ class Finalizer:
         except Unavailable:
             registry.release_claim(run, self.work.fence)
             raise
-        except PartialsDiffer:
+        except AttemptFailed:
             self._fail_after_last_attempt(run)
             raise
         except KopitiamError as error:
@@ -195,7 +197,7 @@ class Finalizer:
         figures, run = account.figures, account.figures.run
         question_set = QuestionSet.of_run(run.questions)
         with self._material(account, question_set) as (material, scratch):
-            answered = answer(self.work.spark, material, scratch, watch)
+            answered = self._answer(material, scratch, watch)
             answers = answered.answers
             summary = RunSummary(
                 question_set,
@@ -205,6 +207,7 @@ class Finalizer:
                 self.work.registry.now() - run.created_at,
                 coverage,
                 self._fingerprint(run.run, question_set) if coverage is None else None,
+                run.data,
             )
             with watch.lap("forms"), self.work.storage.new_folder(target, scratch) as out:
                 write_answers(out, answers, summary)
@@ -212,10 +215,22 @@ class Finalizer:
         flows = {stage: asdict(flow) for stage, flow in answered.flows.items()}
         return Written(summary, digests, flows)
 
+    def _answer(self, material: Material, scratch: Path, watch: Stopwatch) -> Answered:
+        """As `answer`. On a cluster a job may fail because of a machine: then the attempt has failed, not the
+        run."""
+        try:
+            return answer(self.work.spark, material, scratch, watch)
+        except RunFailed as failure:
+            is_over = self.work.is_closing or self.work.registry.get_run(material.run).state.is_over
+            if self.work.executors is None or is_over:
+                raise
+            self.work.check_storage()
+            raise JobFailed(str(failure)) from failure
+
     def _fingerprint(self, run: str, question_set: QuestionSet) -> str:
         """Computed before the answers are published, since publishing deletes the chunks."""
         return fingerprint(
-            chunk for table in question_set.tables for chunk in self.work.registry.chunks(run, table)
+            chunk for table in question_set.tables for chunk in self.work.registry.table_chunks(run, table)
         )
 
     @contextlib.contextmanager
@@ -226,10 +241,10 @@ class Finalizer:
         _require_own_kinds(account.partials, question_set)
         storage, registry = self.work.storage, self.work.registry
         joined = dict.fromkeys(table for question in question_set.questions for table in question.looked_up)
-        chunks = {table: registry.chunks(run, table) for table in joined}
+        chunks = {table: registry.table_chunks(run, table) for table in joined}
         files = {table: [self._sound(run, chunk) for chunk in chunks[table]] for table in joined}
-        counted = files_of(storage, account.partials)
-        partials = {file: partial.rows for partial in account.partials for file in counted[partial.path]}
+        counted = self._counted_files(account.partials)
+        partials = {partial: counted[partial.path] for partial in account.partials}
         sizes = {
             table: table_size(
                 storage, question_set.tables[table], files[table], sum(chunk.rows for chunk in chunks[table])
@@ -245,9 +260,22 @@ class Finalizer:
             finally:
                 storage.workspace(scratch).remove(material.sorting)
 
+    def _counted_files(self, partials: Sequence[Partial]) -> dict[str, list[Key]]:
+        """As `files_of`. Kept partials that differ from what was committed are discarded: the run fails, and
+        the next one computes them again."""
+        kept = [partial for partial in partials if partial.kept_as is not None]
+        try:
+            files = files_of(self.work.storage, kept)
+        except PartialsDiffer as error:
+            self.work.check_storage()
+            self.work.registry.discard_partials(partial.path for partial in kept)
+            raise RunFailed(f"{error}; what was kept of the data set is discarded: ask again") from error
+        own = [partial for partial in partials if partial.kept_as is None]
+        return files | files_of(self.work.storage, own)
+
     def _sound(self, run: str, chunk: ChunkRecord) -> Key:
         """Checks the chunk again: its batch may be long ago. Raises RunFailed if the file is damaged."""
-        key = chunk_key(self.work.storage, run, chunk, chunk.digest, chunk.is_beside)
+        key = chunk_key(self.work.storage, run, chunk)
         inspection = inspect(self.work.storage, key, chunk.rows, chunk.landed)
         if inspection.flaw is not None:
             raise RunFailed(f"{chunk.table} chunk {chunk.number} {inspection.flaw}")
@@ -257,17 +285,19 @@ class Finalizer:
         """Raises Unavailable if the storage is down or full, after releasing the claim: the step is
         retried."""
         try:
-            self.work.storage.check()
+            self.work.check_storage()
         except Unavailable:
             self.work.registry.release_claim(run, self.work.fence)
             raise
         self.work.fail(run, reason)
 
     def clean_up(self, run: str, published: Key) -> None:
-        """Removes all files of the run except its answers, including those of crashed attempts."""
+        """Removes all files of the run except its answers, including those of crashed attempts. What is kept
+        for later runs is not among its partials any more."""
         remove_material(self.work.storage, run, published)
+        remove_partials(self.work.storage, self.work.registry.partials(run))
         crash_point("cleanup.files")
-        self.work.registry.forget_chunks(run)
+        self.work.registry.delete_chunks(run)
         crash_point("cleanup.done")
 
 
@@ -275,7 +305,7 @@ def _require_own_kinds(partials: Iterable[Partial], question_set: QuestionSet) -
     """Raises RunFailed for partials of another version: no question would read them, and rows would be
     lost."""
     known = {plan.name for plan in question_set.partials}
-    if foreign := sorted({kind_of(partial.path) for partial in partials} - known):
+    if foreign := sorted({partial.kind for partial in partials} - known):
         raise RunFailed(
             f"its partial results ({', '.join(foreign)}) are of another version: send the data again"
         )

@@ -36,15 +36,16 @@ def write(frames: Sequence[tuple[str, DataFrame]], target: str) -> None:
 
     Tasks start in the order of the frames.
     """
-    _union(frames).write.partitionBy("run", "kind").parquet(target)
+    union(frames).write.partitionBy("run", "kind").parquet(target)
 
 
 def count(frames: Sequence[tuple[str, DataFrame]]) -> int:
     """The number of rows that `write` writes of these frames."""
-    return _union(frames).count()
+    return union(frames).count()
 
 
-def _union(frames: Sequence[tuple[str, DataFrame]]) -> DataFrame:
+def union(frames: Sequence[tuple[str, DataFrame]]) -> DataFrame:
+    """All rows of the frames, with their kinds."""
     named = [frame.withColumn("kind", f.lit(kind)) for kind, frame in frames]
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), named)
 
@@ -67,10 +68,6 @@ def counts_kind(fact: str) -> str:
 def counted_fact(kind: str) -> str | None:
     """The fact whose rows are counted under this kind; None if the kind is that of a partial."""
     return kind.removeprefix(_COUNTS) if kind.startswith(_COUNTS) else None
-
-
-def kind_of(path: str) -> str:
-    return path.rpartition("kind=")[2]
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def files_of(storage: StoragePort, partials: Iterable[Partial]) -> dict[str, lis
         if partial.rows and (files.total != partial.rows or files.unreadable):
             unreadable = f", and {files.unreadable} files cannot be read" if files.unreadable else ""
             raise PartialsDiffer(
-                f"partials of {kind_of(partial.path)} have {files.total} rows, "
+                f"partials of {partial.kind} have {files.total} rows, "
                 f"{partial.rows} were committed{unreadable}"
             )
     return {partial.path: list(files.rows) for partial, files in zip(committed, stored, strict=True)}

@@ -60,7 +60,7 @@ class Reports:
     def _send(self, run: str, due: Report) -> None:
         if due.answer_rows is not None:  # the run is done: its progress need not be reported
             report_answers(self._bus, run, due.answer_rows)
-            crash_point("results.told")
+            crash_point("results.announced")
         else:
             report(self._bus, self._registry, run, sorted(due.tables), sorted(due.shards))
 

@@ -4,7 +4,8 @@ An offset holds the last sequence number of each lane. Spark pickles the reader 
 process beside its driver: it is therefore small and opens the registry itself. No folder is ever listed.
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from kopitiam.contracts.batches import slow_lane
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.runs import LogEntry
+from kopitiam.pipeline.batch_timing import Waiting, Watch, is_due
 
 if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
@@ -24,6 +26,7 @@ BESIDE_CHUNKS = 16  # a batch has at least as many of the slow lane, beside thos
 # Every row has the span of its lane. Each lane also has a row without a chunk, so that a batch has rows even
 # if its runs were deleted.
 SCHEMA = "lane INT, after LONG, upto LONG, sequence LONG, run STRING, table STRING, number LONG, rows LONG, bytes LONG"  # noqa: E501
+_LOG_ROW = Row(*(column.split()[0] for column in SCHEMA.split(", ")))
 
 Offset = dict[str, int]
 LogRow = tuple[int, int, int, int | None, str | None, str | None, int | None, int | None, int | None]
@@ -63,6 +66,10 @@ class Room:
     def without(self, taken: list[LogEntry]) -> "Room":
         return Room(self.chunks - len(taken), self.bytes - sum(chunk.bytes for chunk in taken))
 
+    @property
+    def is_empty(self) -> bool:
+        return self.chunks < 1 or self.bytes < 1
+
 
 @dataclass(frozen=True)
 class Descriptors:
@@ -82,7 +89,9 @@ class Descriptors:
         return cls(spans, tuple(sorted(chunks, key=lambda chunk: (chunk.lane, chunk.sequence))))
 
 
-def chunk_log(connect: "Callable[[], Registry]", bounds: LogBounds) -> type[DataSource]:
+def chunk_log(
+    connect: "Callable[[], Registry]", bounds: LogBounds, is_cluster: bool = False
+) -> type[DataSource]:
     """A source class for one pipeline: addresses and passwords are in its closure, not in Spark's plans."""
 
     class ChunkLog(DataSource):
@@ -95,15 +104,20 @@ def chunk_log(connect: "Callable[[], Registry]", bounds: LogBounds) -> type[Data
 
         def simpleStreamReader(self, schema: object) -> "ChunkLogReader":
             del schema
-            return ChunkLogReader(connect, bounds)
+            return ChunkLogReader(connect, bounds, Watch(is_cluster))
 
     return ChunkLog
 
 
 class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, connect: "Callable[[], Registry]", bounds: LogBounds) -> None:
+    """With a watch, chunks wait until a batch is due; without one, a batch takes what is there."""
+
+    def __init__(
+        self, connect: "Callable[[], Registry]", bounds: LogBounds, watch: Watch | None = None
+    ) -> None:
         self._connect = connect
         self._bounds = bounds
+        self._watch = watch
         self._opened: Registry | None = None
         self._target: Offset | None = None  # with available-now: the end of the log at the start
 
@@ -119,6 +133,7 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return {str(lane): position for lane, position in positions.items()}
 
     def prepareForTriggerAvailableNow(self) -> None:
+        self._watch = None
         self._target = {str(lane): self._registry.last_sequence(lane) for lane in self._bounds.lanes}
 
     def read(self, start: Offset) -> tuple[Iterator[LogRow], Offset]:
@@ -130,9 +145,35 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         end: Offset = {}
         for shard in self._bounds.shards:
             end |= self._heads(start, shard)
-        return iter(
-            list(self.readBetweenOffsets(start, end))
-        ), end  # Spark copies the iterator, which only works for lists
+        rows = list(self.readBetweenOffsets(start, end))  # Spark copies the iterator: only lists allow that
+        if self._watch is not None and not self._is_due(self._watch, rows):
+            return iter([]), start
+        return iter(rows), end
+
+    def _is_due(self, watch: Watch, rows: list[LogRow]) -> bool:
+        chunks = Descriptors.of_rows([_LOG_ROW(*row) for row in rows]).chunks
+        has_idle_core = watch.has_idle_core()
+        if chunks and not is_due(self._waiting(chunks, has_idle_core, watch.seconds)):
+            return False
+        watch.restart()
+        return True
+
+    def _waiting(self, chunks: Sequence[LogEntry], has_idle_core: bool, seconds: float) -> Waiting:
+        ended = self._registry.ended_tables({chunk.run for chunk in chunks})
+        return Waiting(
+            is_half_full=self._is_half_full(chunks),
+            has_complete_run=any(all(tables.values()) for tables in ended.values()),
+            has_ended_table=any(ended.get(chunk.run, {}).get(chunk.table) for chunk in chunks),
+            has_idle_core=has_idle_core,
+            seconds=seconds,
+        )
+
+    def _is_half_full(self, chunks: Sequence[LogEntry]) -> bool:
+        half = self._bounds.of_one_shard.half(rounding=1)
+        by_shard: dict[int, list[LogEntry]] = defaultdict(list)
+        for chunk in chunks:
+            by_shard[chunk.shard].append(chunk)
+        return any(half.without(of_shard).is_empty for of_shard in by_shard.values())
 
     def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[LogRow]:
         for lane in self._bounds.lanes:
@@ -161,7 +202,7 @@ class ChunkLogReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _head(self, start: Offset, lane: str, room: Room) -> int:
         after = start[lane]
-        if room.chunks < 1 or room.bytes < 1:
+        if room.is_empty:
             return after
         head = self._registry.log_head(int(lane), after, room.chunks, room.bytes)
         return head if self._target is None else max(after, min(head, self._target[lane]))

@@ -6,40 +6,35 @@ from the files right after they were written.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopitiam.contracts.batches import StageRows
+from kopitiam.contracts.batches import FileRows, Partial, StageRows
 from kopitiam.contracts.progress import RowFlow
 from kopitiam.contracts.runs import LogEntry
 from kopitiam.pipeline.compiler.partials import SHARD, PartialLayout
 from kopitiam.questions.plans import ALL_ROWS, Conditions, PartialPlan
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.questions.row_counts import RowCounts
 from kopitiam.storage.port import Key, StoragePort
 
-ByShard = dict[int, int]
 
-
-def _no_counts() -> "defaultdict[tuple[str, Conditions], ByShard]":
-    return defaultdict(lambda: defaultdict(int))
-
-
-@dataclass
+@dataclass(frozen=True)
 class BatchCounts:
-    """Row counts of one run in one batch."""
+    """Row counts of one run in one batch, or of one data file that the run reads."""
 
     question_set: QuestionSet
     run: str
-    meeting: defaultdict[tuple[str, Conditions], ByShard] = field(default_factory=_no_counts)  # by fact
-    kept: dict[str, ByShard] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))  # by plan
+    owner: str  # of the chunks: the run, or the data file
+    counts: RowCounts = field(default_factory=RowCounts)
 
     def add_chunk(self, chunk: LogEntry, known: Mapping[Conditions, int]) -> None:
         """`known` are counts that follow from the bounds of its columns."""
         for conditions, rows in {**known, ALL_ROWS: chunk.rows}.items():
-            self.meeting[chunk.table, conditions][chunk.shard] += rows
+            self.counts.add_rows(chunk.table, conditions, chunk.shard, rows)
 
     def add_partial(self, storage: StoragePort, plan: PartialPlan, files: Iterable[Key]) -> None:
         counted = PartialLayout(plan).row_count
@@ -47,8 +42,9 @@ class BatchCounts:
             columns = _read(storage, file, [SHARD, *([counted] if counted else [])])
             rows_in = columns[counted] if counted else None
             for shard, kept, summed in _by_shard(columns[SHARD], rows_in):
-                self.kept[plan.name][shard] += kept
-                self.meeting[plan.fact, plan.conditions][shard] += summed
+                self.counts.add_kept(plan.name, shard, kept)
+                if plan.conditions != ALL_ROWS:  # those are counted by their chunks
+                    self.counts.add_rows(plan.fact, plan.conditions, shard, summed)
 
     def add_counts(self, storage: StoragePort, fact: str, files: Iterable[Key]) -> None:
         counted = self.question_set.stages.counted_apart[fact]
@@ -56,34 +52,47 @@ class BatchCounts:
             columns = _read(storage, file, [SHARD, *(f"l{i}" for i in range(len(counted)))])
             for row in columns.to_pylist():
                 for position, conditions in enumerate(counted):
-                    self.meeting[fact, conditions][row[SHARD]] += row[f"l{position}"]
+                    self.counts.add_rows(fact, conditions, row[SHARD], row[f"l{position}"])
 
     def stage_rows(self) -> list[StageRows]:
-        flows: dict[tuple[str, int], RowFlow] = defaultdict(RowFlow)
-        for table, stages in self.question_set.stages.of_table.items():
-            if stages == (f"check_{table}",):
-                for shard, rows in self.meeting[table, ALL_ROWS].items():
-                    flows[stages[0], shard] += RowFlow(rows, rows)
-        for count in self.question_set.stages.filters:
-            self._add(flows, count.stage, self.meeting[count.fact, count.rows_in],
-                      self.meeting[count.fact, count.rows_out])  # fmt: skip
-        for plan in self.question_set.partials:
-            if plan.stage is not None:
-                self._add(flows, plan.stage, self.meeting[plan.fact, plan.conditions], self.kept[plan.name])
         return [
             StageRows(self.run, stage, shard, flow.rows_in, flow.rows_out)
-            for (stage, shard), flow in flows.items()
+            for (stage, shard), flow in self.counts.flows(self.question_set).items()
         ]
 
-    @staticmethod
-    def _add(
-        flows: dict[tuple[str, int], RowFlow],
-        stage: str,
-        rows_in: Mapping[int, int],
-        rows_out: Mapping[int, int],
-    ) -> None:
-        for shard in rows_in.keys() | rows_out.keys():
-            flows[stage, shard] += RowFlow(rows_in.get(shard, 0), rows_out.get(shard, 0))
+    def file_rows(self) -> Iterator[FileRows]:
+        """The counts of a data file for each plan, zeros included, so that its partials can be used again."""
+        if self.owner == self.run:
+            return
+        for plan in self.question_set.partials:
+            for shard in self.counts.meeting[plan.fact, ALL_ROWS]:
+                for step, rows in enumerate(self.counts.of_plan(plan)):
+                    yield FileRows(self.run, self.owner, plan.name, step, shard, rows.get(shard, 0))
+
+
+@dataclass
+class Written:
+    """The partials that a batch has written, and the rows that it has counted."""
+
+    partials: list[Partial] = field(default_factory=list)
+    counts: list[BatchCounts] = field(default_factory=list)
+
+    def __iadd__(self, other: "Written") -> "Written":
+        self.partials += other.partials
+        self.counts += other.counts
+        return self
+
+    @property
+    def stage_rows(self) -> tuple[StageRows, ...]:
+        """Rows by run, stage and shard: a run may read several data files."""
+        sums: dict[tuple[str, str, int], RowFlow] = defaultdict(RowFlow)
+        for rows in (rows for counts in self.counts for rows in counts.stage_rows()):
+            sums[rows.run, rows.stage, rows.shard] += RowFlow(rows.rows_in, rows.rows_out)
+        return tuple(StageRows(*key, flow.rows_in, flow.rows_out) for key, flow in sums.items())
+
+    @property
+    def file_rows(self) -> tuple[FileRows, ...]:
+        return tuple(rows for counts in self.counts for rows in counts.file_rows())
 
 
 def _read(storage: StoragePort, file: Key, columns: list[str]) -> pa.Table:

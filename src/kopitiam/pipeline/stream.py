@@ -24,17 +24,18 @@ from kopitiam.contracts.errors import (
     EngineDied,
     ForeignCheckpoint,
     KopitiamError,
-    RunNotFound,
+    RegistryUnavailable,
     StaleEpoch,
     StreamStuck,
     Unavailable,
 )
-from kopitiam.contracts.layout import KEYS
-from kopitiam.landing.tidying import PARTIALS_OF_RUNS, try_remove_material
+from kopitiam.contracts.layout import KEYS, owner_of
+from kopitiam.landing.tidying import PARTIALS_OF_RUNS, remove_partial, try_remove_material
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.source import NAME, Descriptors, LogBounds, chunk_log
 from kopitiam.spark.jobs import is_stopped, public_reason
+from kopitiam.spark.settings import is_cluster
 from kopitiam.storage.port import Key
 from kopitiam.system.crash_points import crash_point
 
@@ -61,7 +62,7 @@ class Stream:
     on_committed: Callable[[Batch], None]
     _query: StreamingQuery | None = None
     _is_started: threading.Event = field(default_factory=threading.Event)
-    _trouble: Exception | None = None
+    _failure: Exception | None = None
 
     def run(self) -> None:
         """Runs until the pipeline stops. Retries while the registry or the storage is unavailable.
@@ -74,46 +75,46 @@ class Stream:
         while not self.work.stopping.is_set():
             steps, begun = self.work.health.steps, time.monotonic()
             self._run_query()
-            trouble, self._trouble = self._trouble, None
-            if isinstance(trouble, StaleEpoch):
-                raise trouble
-            if trouble is None:
+            failure, self._failure = _cause(self._failure), None
+            if isinstance(failure, StaleEpoch):
+                raise failure
+            if failure is None:
                 continue
             if is_stopped(self.work.spark):
                 raise EngineDied("Spark's process died; nothing is lost")
             lasted = time.monotonic() - begun
             if self.work.health.steps > steps or lasted > _SOUND_SECONDS:
                 pause, fruitless = _FIRST_PAUSE_SECONDS, 0
-            if not isinstance(trouble, Unavailable):
+            if not isinstance(failure, Unavailable):
                 fruitless += 1
                 # The checkpoint may be the cause, and can be deleted without loss.
                 shutil.rmtree(self.checkpoint, ignore_errors=True)
             if fruitless >= _MOST_FRUITLESS:
-                _log.error("stream: %s; it failed %d times in a row", trouble, fruitless)
+                _log.error("stream: %s; it failed %d times in a row", failure, fruitless)
                 raise StreamStuck(
-                    f"the stream failed {fruitless} times in a row; the last time: {public_reason(trouble)}"
+                    f"the stream failed {fruitless} times in a row; the last time: {public_reason(failure)}"
                 )
-            if isinstance(trouble, ForeignCheckpoint):
-                _log.warning("stream: %s; starting again from the positions in the registry", trouble)
+            if isinstance(failure, ForeignCheckpoint):
+                _log.warning("stream: %s; starting again from the positions in the registry", failure)
                 continue
-            _log.warning("stream: %s; trying again", str(trouble).partition("\n")[0])
-            self.work.health.trouble = f"the pipeline waits to try again: {public_reason(trouble)}"
+            _log.warning("stream: %s; trying again", str(failure).partition("\n")[0])
+            self.work.health.failure = f"the pipeline waits to try again: {public_reason(failure)}"
             pause = min(2 * pause, _MOST_PAUSE_SECONDS)
-            if not isinstance(trouble, Unavailable):
+            if not isinstance(failure, Unavailable):
                 pause = min(pause, _MOST_PAUSE_AFTER_FAILURE_SECONDS)
             self.work.stopping.wait(pause)
 
     def run_available(self) -> None:
         """Processes the current content of the log, and raises the first failure."""
         self._run_query(available_now=True)
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def sweep(self) -> None:
         """Removes orphaned partials, of batches and merges that crashed before their commit.
 
-        Partials of runs that this registry does not know are left to the gateway's janitor.
+        Partials of runs and data files that this registry does not know are left to the gateway's janitor.
         """
         storage, folder = self.work.storage, KEYS.partials_of(self.work.pipeline)
         known = self.work.registry.partial_paths(f"{folder.name}/")
@@ -121,6 +122,10 @@ class Stream:
         for batch in storage.find(f"{folder}/batch=*"):
             if batch.name not in in_use and self._is_ours(batch):
                 storage.remove(batch)
+        for partial in storage.find(f"{folder}/batch=*/run=*/kind=*"):
+            is_listed = str(partial.relative_to(KEYS.partials)) in known
+            if not is_listed and self.work.registry.is_known(owner_of(partial)):
+                remove_partial(storage, partial)
 
     def _is_ours(self, batch: Key) -> bool:
         folders = [key for below in PARTIALS_OF_RUNS for key in self.work.storage.find(f"{batch}/{below}")]
@@ -128,14 +133,7 @@ class Stream:
         is_empty = (
             not runs and not self.work.storage.is_shared
         )  # a shared storage may have another pipeline of this name
-        return is_empty or (bool(runs) and all(map(self._is_known, runs)))
-
-    def _is_known(self, run: str) -> bool:
-        try:
-            self.work.registry.get_run(run)
-        except RunNotFound:
-            return False
-        return True
+        return is_empty or (bool(runs) and all(map(self.work.registry.is_known, runs)))
 
     def _run_query(self, available_now: bool = False) -> None:
         self._is_started.clear()
@@ -144,31 +142,32 @@ class Stream:
             self._is_started.set()
             while not self.work.stopping.is_set() and self._query.isActive:
                 self._query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
-                self._clear_trouble(self._query)
+                self._clear_failure(self._query)
             if self._query.isActive:
                 self._query.stop()
-            elif (error := self._query.exception()) and self._trouble is None:
-                self._trouble = error
+            elif (error := self._query.exception()) and self._failure is None:
+                self._failure = error
         except (PySparkException, Py4JError, OSError) as error:
-            if not self.work.stopping.is_set() and self._trouble is None:
-                self._trouble = error
+            if not self.work.stopping.is_set() and self._failure is None:
+                self._failure = error
 
-    def _clear_trouble(self, query: StreamingQuery) -> None:
+    def _clear_failure(self, query: StreamingQuery) -> None:
         """A query that is idle again has recovered; so has one that commits a batch."""
         health = self.work.health
-        if health.trouble is not None and str(query.status["message"]).startswith(_WAITING):
-            health.trouble = None
+        if health.failure is not None and str(query.status["message"]).startswith(_WAITING):
+            health.failure = None
 
     def _start(self, available_now: bool) -> StreamingQuery:
         spark = self.work.spark
-        spark.dataSource.register(chunk_log(self.connect, self.bounds))
+        is_on_cluster = is_cluster(spark.sparkContext.master or "")
+        spark.dataSource.register(chunk_log(self.connect, self.bounds, is_on_cluster))
         writer = spark.readStream.format(NAME).load().writeStream
         if available_now:
             writer = writer.trigger(availableNow=True)
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         return (
             writer.queryName(self.work.pipeline)
-            .option("checkpointLocation", str(self.checkpoint))
+            .option("checkpointLocation", f"file://{self.checkpoint}")  # whatever Hadoop's default is
             .foreachBatch(self._process_batch)
             .start()
         )
@@ -187,7 +186,7 @@ class Stream:
             self._commit(self._processed(str(self._query.id), number, descriptors, watch), watch)
             self._log_batch(number, descriptors, watch)
         except (KopitiamError, OSError) as error:
-            self._trouble = error
+            self._failure = error
             raise
         crash_point("batch.committed")
 
@@ -209,7 +208,8 @@ class Stream:
         crash_point("batch.unreported")
         self.work.health.record_progress()
         for run in committed.ignored:
-            try_remove_material(self.work.storage, run)
+            of_run = [partial for partial in batch.partials if partial.run == run]
+            try_remove_material(self.work.storage, run, of_run)
         if committed.outcome == "committed":
             with watch.lap("merge and report"):
                 self.on_committed(batch)
@@ -223,3 +223,12 @@ class Stream:
         spark = {"batch": before.batchId, "milliseconds": dict(before.durationMs)} if before else None
         fields = {"batch": number, **figures, "seconds": watch.seconds, "spark_before": spark}
         _log.info("batch %d committed", number, extra=fields)
+
+
+def _cause(failure: Exception | None) -> Exception | None:
+    """Spark's reader of the chunk log is another process: only the text of Spark's error says that the
+    registry was unavailable there."""
+    is_spark = isinstance(failure, (PySparkException, Py4JError))
+    if is_spark and RegistryUnavailable.__name__ in str(failure):
+        return RegistryUnavailable("registry: Spark's reader of the chunk log cannot reach it")
+    return failure

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from kopitiam.contracts.tables import MAX_TEXT_BYTES, Kind, Table
+from kopitiam.contracts.tables import MAX_TEXT_BYTES, Column, Kind, Table
 from kopitiam.questions.definitions import AnswerColumn, Question
 from kopitiam.questions.expressions import Call, ColumnRef
 from kopitiam.storage.port import Key, StoragePort
@@ -21,7 +22,7 @@ BROADCAST_ROWS = 200_000
 BROADCAST_BYTES = 16 << 20  # of one table; Spark holds several copies for each running question
 COLLECTED_BYTES = 256 << 20  # of all answers of a run
 _LEAST_SHARES = 4  # no question gets more than a fourth of the collected bytes
-_NUMBER_BYTES = 16  # of any value except text
+NUMBER_BYTES = 16  # of any value except text
 _SHORT_TEXT_BYTES = 24  # of an id as text, or a period such as `2024-H1`
 _BATCH_ROWS = 1_024
 _TYPES: dict[Kind, t.DataType] = {
@@ -32,6 +33,7 @@ _TYPES: dict[Kind, t.DataType] = {
     Kind.INSTANT: t.TimestampType(),
     Kind.DATE: t.DateType(),
     Kind.BOOLEAN: t.BooleanType(),
+    Kind.HALF: t.LongType(),
 }
 # Columns from folder names. Declared, since Spark would infer a number from a run id that looks like one.
 _FOLDERS = (
@@ -47,11 +49,39 @@ def spark_schema(table: Table) -> t.StructType:
 
 
 def read_table(spark: SparkSession, landing: str, table: Table, files: Sequence[str]) -> DataFrame:
-    """The table in exactly these Parquet files, since other files beside them were never acknowledged."""
-    schema = spark_schema(table)
+    """The table in exactly these Parquet files, since other files beside them were never acknowledged.
+
+    Each file may have UUIDs as texts or as numbers; the table has texts. Spark makes them only for rows that
+    pass the filters.
+    """
     if not files:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", landing).parquet(*files)
+        return spark.createDataFrame([], spark_schema(table))
+    stored = spark.read.schema(spark_schema(table.packed)).option("basePath", landing).parquet(*files)
+    for column in table.columns:
+        if column.is_uuid:
+            stored = stored.withColumn(column.name, f.expr(_text_of(column))).drop(*column.halves)
+    return stored
+
+
+def _text_of(column: Column) -> str:
+    """The text of a column that has either texts or the two numbers of UUIDs."""
+    high, low = column.halves
+    digits = ", '-', ".join(
+        [
+            _hexadecimal(f"shiftrightunsigned({high}, 32)", 8),
+            _hexadecimal(f"shiftrightunsigned({high}, 16)", 4),
+            _hexadecimal(high, 4),
+            _hexadecimal(f"shiftrightunsigned({low}, 48)", 4),
+            _hexadecimal(low, 12),
+        ]
+    )
+    return f"coalesce({column.name}, lower(concat({digits})))"
+
+
+def _hexadecimal(number: str, digits: int) -> str:
+    """The last digits of a number. A one before them keeps leading zeros."""
+    one = 16**digits
+    return f"substr(hex(({number} & {one - 1}L) | {one}L), 2)"
 
 
 @dataclass(frozen=True)
@@ -72,7 +102,7 @@ def table_size(storage: StoragePort, table: Table, files: Sequence[Key], rows: i
     """Measures the texts in these files. Stops when they are too large for a broadcast, and then assumes the
     longest allowed texts."""
     texts = [column.name for column in table.columns if column.kind is Kind.TEXT]
-    row_bytes = _NUMBER_BYTES * (len(table.columns) - len(texts))
+    row_bytes = NUMBER_BYTES * (len(table.columns) - len(texts))
     unmeasured = TableSize(
         rows, rows * (row_bytes + MAX_TEXT_BYTES * len(texts)), dict.fromkeys(texts, MAX_TEXT_BYTES)
     )
@@ -99,7 +129,7 @@ def can_be_collected(question: Question, rows: int, sizes: Mapping[str, TableSiz
 
 def _most_bytes(question: Question, column: AnswerColumn, sizes: Mapping[str, TableSize]) -> int:
     if column.kind is not Kind.TEXT:
-        return _NUMBER_BYTES
+        return NUMBER_BYTES
     value = column.attribute or question.named[column.name].expression
     if isinstance(value, Call):
         return _SHORT_TEXT_BYTES

@@ -1,7 +1,7 @@
 """One pipeline: the stream of its shards, the final steps that it claims, and the messages that it handles.
 
-The bus delivers END, BARRIER_FORWARD, requests for provisional answers, and Force End. Lost messages are
-recovered: the monitors' leader finds the run in the registry and publishes again.
+The bus delivers END, BARRIER_FORWARD, requests for provisional answers, SQL queries, and Force End. Lost
+messages about runs are recovered: the monitors' leader finds the run in the registry and publishes again.
 """
 
 import contextlib
@@ -20,15 +20,24 @@ from pyspark.sql import SparkSession
 
 from kopitiam.bus.port import BusPort
 from kopitiam.contracts.batches import Batch
-from kopitiam.contracts.errors import EngineDied, KopitiamError, RunNotFound, StaleEpoch, Unavailable
+from kopitiam.contracts.errors import (
+    EngineDied,
+    KopitiamError,
+    RunNotFound,
+    ServiceError,
+    StaleEpoch,
+    Unavailable,
+)
 from kopitiam.contracts.messages import (
     END_TOPICS,
     FINAL_QUEUE,
     PROVISIONAL_QUEUE,
+    SQL_QUEUE,
     BarrierForward,
     ForceEnd,
     Message,
     ProvisionalWanted,
+    SqlRequest,
     TableEnd,
 )
 from kopitiam.contracts.runs import RunState
@@ -39,10 +48,13 @@ from kopitiam.pipeline.compaction import Compaction
 from kopitiam.pipeline.finalize import Finalizer
 from kopitiam.pipeline.reporting import Reports
 from kopitiam.pipeline.source import LogBounds
+from kopitiam.pipeline.sql_queries import SqlQueries
 from kopitiam.pipeline.stream import Stream
 from kopitiam.registry.records import Fence
-from kopitiam.spark.jobs import job_tag, ping, public_reason
+from kopitiam.spark.executor_storage import ExecutorStorage
+from kopitiam.spark.jobs import cancel_jobs, ping, public_reason
 from kopitiam.spark.session import connect_storage
+from kopitiam.spark.settings import is_cluster
 from kopitiam.storage.port import StoragePort
 from kopitiam.system.health import Health, Pulse
 
@@ -50,7 +62,9 @@ if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
 _FINAL_STEPS_AT_ONCE = 2  # so that a small run does not wait for a large one
+_SQL_QUERIES_AT_ONCE = 2
 _CANCEL_SECONDS = 1.0
+_WATCH_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -82,11 +96,13 @@ class PipelineWorker:
         self.ready = Future[None]()  # done when this worker handles messages
         self._attempts: Attempts | None = None
         self._pulse: Pulse | None = None
+        self._executors: ExecutorStorage | None = None
         self._running: set[str] = set()
         self._lock = threading.Lock()
         self._reports = Reports(node.bus, node.registry)
         self._steps = ThreadPoolExecutor(_FINAL_STEPS_AT_ONCE, thread_name_prefix="final-step")
         self._provisional = ThreadPoolExecutor(1, thread_name_prefix="provisional")
+        self._sql = ThreadPoolExecutor(_SQL_QUERIES_AT_ONCE, thread_name_prefix="sql")
 
     def work(self) -> None:
         """Runs until `stop`. Raises StaleEpoch if another process has taken over this pipeline, and
@@ -96,12 +112,24 @@ class PipelineWorker:
             return  # the session has the reason
         spark = node.session.result()
         connect_storage(spark, node.storage, node.hadoop)
+        if is_cluster(str(spark.sparkContext.master)):
+            self._executors = ExecutorStorage(spark, node.storage, node.name)
+            self._executors.check_new()
+            threading.Thread(target=self._watch_executors, name="executors", daemon=True).start()
         work = BatchWork(
-            node.name, spark, node.registry, node.storage, node.fence, self.stopping, node.health
+            node.name,
+            spark,
+            node.registry,
+            node.storage,
+            node.fence,
+            self.stopping,
+            node.health,
+            self._executors,
         )
         self._attempts = work.attempts
         self._finalizer = Finalizer(work, node.scratch)
         self._compaction = Compaction(work)
+        self._sql_queries = SqlQueries(work, node.scratch)
         stream = Stream(work, node.connect, node.bounds, node.checkpoint, self._on_committed)
         self._pulse = Pulse(lambda: ping(spark), node.answer_seconds)
         try:
@@ -113,12 +141,31 @@ class PipelineWorker:
             raise
         finally:
             self._reports.close()
+            if self._executors is not None:
+                self._executors.close()
 
     def failure_reason(self) -> str | None:
         """Returns why this pipeline counts as dead; None if it works."""
         if self._pulse is None or not self._pulse.is_silent:
             return None
         return f"Spark's process has answered nothing for {self.node.answer_seconds:.0f} s"
+
+    @property
+    def alarm(self) -> str | None:
+        """Why the work makes no progress, or has fewer executors than it could; None if all is well."""
+        return self.node.health.reason or (self._executors.alarm if self._executors else None)
+
+    def _watch_executors(self) -> None:
+        """Executors may join at any time, and machines may lose the storage. A pipeline without any executor
+        ends by itself after a while."""
+        assert self._executors is not None
+        while not self.stopping.wait(_WATCH_SECONDS):
+            try:
+                self._executors.check_new()
+            except (ServiceError, Py4JError, OSError) as error:
+                if self._is_engine_dead():
+                    return
+                _log.warning("executors: %s", error)
 
     def fail_attempts(self, reason: str) -> None:
         """Fails all running attempts: their engine died."""
@@ -129,7 +176,7 @@ class PipelineWorker:
         """Cancels running jobs and withdraws their attempts; the next process of this pipeline repeats
         them."""
         self.stopping.set()
-        for steps in (self._steps, self._provisional):
+        for steps in (self._steps, self._provisional, self._sql):
             steps.shutdown(wait=False, cancel_futures=True)
         if self._attempts is not None:
             self._attempts.withdraw_all()
@@ -152,6 +199,7 @@ class PipelineWorker:
             bus.subscribe(END_TOPICS, self._on_end),
             bus.consume(FINAL_QUEUE, self._on_forward),
             bus.consume(PROVISIONAL_QUEUE, self._on_provisional),
+            bus.consume(SQL_QUEUE, self._on_sql),
             bus.listen(self._on_force_end),
         ]
         try:
@@ -184,10 +232,15 @@ class PipelineWorker:
             step = functools.partial(self._finalizer.provide, message.run)
             self._submit(self._provisional, f"provisional {message.run}", step)
 
+    def _on_sql(self, message: Message) -> None:
+        if isinstance(message, SqlRequest):
+            step = functools.partial(self._sql_queries.answer, message)
+            self._submit(self._sql, f"query {message.query}", step)
+
     def _on_force_end(self, message: Message) -> None:
         if isinstance(message, ForceEnd):
             for run in filter(self._is_ended, message.runs):
-                self.node.session.result().sparkContext.cancelJobsWithTag(job_tag(run))
+                cancel_jobs(self.node.session.result(), run)
                 try_remove_material(self.node.storage, run)
 
     def _is_ended(self, run: str) -> bool:

@@ -2,3 +2,7 @@
 
 Definitions are values. Nothing here reads data, uses Spark or draws charts.
 """
+
+import logging
+
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # a refusal is an error, not a log line

@@ -43,7 +43,7 @@ def read_toml(
         raise QuestionError(one_line(f"{file}: not TOML: {error}")) from None
     entries = document.pop("question", [])
     if document or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise QuestionError(f"{file}: want [[question]] entries and nothing else")
+        raise QuestionError(f"{file}: expected [[question]] entries and nothing else")
     if not entries:
         raise QuestionError(f"{file}: no question is defined; begin one with [[question]]")
     _require_few(len(entries), file)
@@ -70,7 +70,7 @@ def read_json(
     length = 0
     for position, entry in enumerate(definitions, start=1):
         if not isinstance(entry, Mapping):
-            raise QuestionError(f"definition {position}: want an object with the keys of a question")
+            raise QuestionError(f"definition {position}: expected an object with the keys of a question")
         try:
             is_builtin = has_builtin and is_builtin_name(entry.get("name"))
             questions.append(_read(entry, check, is_builtin=is_builtin))

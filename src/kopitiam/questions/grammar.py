@@ -59,10 +59,10 @@ MEASURE_FUNCTIONS: tuple[str, ...] = (*AGGREGATES.values(), "avg", "ratio")
 ABOUT_MEASURES = "a measure is made of sum, count, min, max, avg, combined by + - * and ratio(a, b)"
 ABOUT_CASTS = "casts are not supported, except date '2024-01-31' and timestamp '2024-01-31 22:59:59'"
 _NO_DIVISION = "division is not supported, except the measure ratio(a, b), which is rounded once, at the end"
-_NO_REMAINDER = "the remainder is not supported; want a comparison, or a function of time"
-_NO_LIKE = "LIKE is not supported; want =, IN or a comparison"
-_NO_WINDOW = "window functions are not supported; want rank = { by = …, within = […], top = … }"
-_NO_SUBQUERY = "subqueries are not supported; want columns of the fact, or of tables that it refers to"
+_NO_REMAINDER = "the remainder is not supported; use a comparison, or a function of time"
+_NO_LIKE = "LIKE is not supported; use =, IN or a comparison"
+_NO_WINDOW = "window functions are not supported; use rank = { by = …, within = […], top = … }"
+_NO_SUBQUERY = "subqueries are not supported; use columns of the fact, or of tables that it refers to"
 REFUSED: dict[TokenType, str] = {
     TokenType.SLASH: _NO_DIVISION,
     TokenType.DIV: _NO_DIVISION,
@@ -76,12 +76,12 @@ REFUSED: dict[TokenType, str] = {
     TokenType.LIKE: _NO_LIKE,
     TokenType.ILIKE: _NO_LIKE,
     TokenType.RLIKE: _NO_LIKE,
-    TokenType.FILTER: "FILTER is not supported; want sum(case when … then … end)",
+    TokenType.FILTER: "FILTER is not supported; use sum(case when … then … end)",
     TokenType.PLACEHOLDER: "placeholders are not supported",
     TokenType.COLON: "placeholders are not supported",
     TokenType.PARAMETER: "parameters such as @year are entries of their own in where",
-    TokenType.SEMICOLON: "want one expression, without ;",
-    TokenType.IDENTIFIER: "want column or table.column, without quotes",
+    TokenType.SEMICOLON: "expected one expression, without ;",
+    TokenType.IDENTIFIER: "expected column or table.column, without quotes",
 }
 _T = TokenType
 _ALLOWED = frozenset(
@@ -140,7 +140,7 @@ def _require_no_nested_functions(tokens: Sequence[Token]) -> None:
     for token in tokens:
         if token.token_type is TokenType.L_PAREN:
             if before in FUNCTIONS and any(word in FUNCTIONS for word in opened):
-                raise QuestionError(f"{before}: functions of time cannot be nested; want the column itself")
+                raise QuestionError(f"{before}: functions of time cannot be nested; use the column itself")
             opened.append(before)
         elif token.token_type is TokenType.R_PAREN and opened:
             opened.pop()

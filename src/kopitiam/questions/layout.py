@@ -38,12 +38,12 @@ class LayoutTable:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """Parses `name:kind` for each column. `?`: cells may be empty. `*`: few distinct values."""
+    """Parses `name:kind` for each column. `?`: cells may be empty. `*`: few distinct values. `#`: UUIDs."""
     columns = []
     for entry in text.split():
         name, _, kind = entry.partition(":")
-        is_optional, repeats = "?" in kind, "*" in kind
-        columns.append(Column(name, Kind(kind.rstrip("?*")), is_optional, repeats))
+        flags = ("?" in kind, "*" in kind, "#" in kind)
+        columns.append(Column(name, Kind(kind.rstrip("?*#")), *flags))
     return tuple(columns)
 
 
@@ -91,7 +91,7 @@ LAYOUT: dict[str, LayoutTable] = {  # in the order of sending
         LayoutTable(
             "transactions",
             _columns(
-                "transaction_id:text store_id:id* payment_method_id:id?* voucher_id:id?* user_id:id?"
+                "transaction_id:text# store_id:id* payment_method_id:id?* voucher_id:id?* user_id:id?"
                 " original_amount:money?* discount_applied:money?* final_amount:money* created_at:instant"
             ),
             references={
@@ -104,7 +104,7 @@ LAYOUT: dict[str, LayoutTable] = {  # in the order of sending
         LayoutTable(
             "transaction_items",
             _columns(
-                "transaction_id:text item_id:id* quantity:count* unit_price:money?* subtotal:money*"
+                "transaction_id:text# item_id:id* quantity:count* unit_price:money?* subtotal:money*"
                 " created_at:instant"
             ),
             references={"item_id": "menu_items"},

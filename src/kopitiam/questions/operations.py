@@ -53,7 +53,7 @@ def number(digits: str) -> Constant:
             raise QuestionError(f"{digits[:40]} has more than {MOST_DIGITS} digits")
         return Constant(int(digits), Kind.COUNT)
     if not _DECIMAL.fullmatch(digits):
-        raise QuestionError(f"{digits[:40]} is a float; want a decimal such as 12.5")
+        raise QuestionError(f"{digits[:40]} is a float; write a decimal such as 12.5")
     return Constant(_units(str(Decimal(digits))), Kind.MONEY)
 
 
@@ -147,7 +147,7 @@ def _largest(expression: Expression) -> int:  # noqa: PLR0911
 def comparison(relation: Relation, left: Expression, right: Expression) -> Comparison:
     left, right = _alike(left, right)
     if left.kind is Kind.BOOLEAN and relation not in ("=", "<>"):
-        raise QuestionError(f"true and false have no order; want = or <>, not {relation}")
+        raise QuestionError(f"true and false have no order; use = or <>, not {relation}")
     return Comparison(relation, left, right)
 
 
@@ -176,7 +176,7 @@ def _adapted(value: Expression, to: Kind) -> Expression:
 def one_of(argument: Expression, values: Sequence[Expression]) -> In:
     """`argument in (values)`, with values of the kind of the argument."""
     if isinstance(argument, Constant):
-        raise QuestionError("IN: want a column or a function of one on the left")
+        raise QuestionError("IN: expected a column or a function of one on the left")
     if not 1 <= len(values) <= MOST_VALUES:
         raise QuestionError(f"IN has {len(values):,} values; 1 to {MOST_VALUES:,} are allowed")
     if argument.kind is Kind.COUNT and any(value.kind is Kind.MONEY for value in values):
@@ -193,7 +193,7 @@ def one_of(argument: Expression, values: Sequence[Expression]) -> In:
 def condition(value: Expression) -> Expression:
     """The value, if it is a condition."""
     if value.kind is not Kind.BOOLEAN:
-        raise QuestionError(f"want a condition, not {with_article(value.kind)}")
+        raise QuestionError(f"expected a condition, not {with_article(value.kind)}")
     return value
 
 
@@ -212,7 +212,7 @@ def call(function: Function, argument: Expression) -> Expression:
         times = " or ".join(sorted(kind.value for kind in kinds))
         raise QuestionError(f"{function} takes {_article(times)} {times}, not {with_article(argument.kind)}")
     if any(isinstance(node, Call) for node in nodes(argument)):
-        raise QuestionError(f"{function}: functions of time cannot be nested; want the column itself")
+        raise QuestionError(f"{function}: functions of time cannot be nested; use the column itself")
     kind = Kind.DATE if function == "date" else Kind.TEXT if function in PERIODS else Kind.COUNT
     return Call(function, argument, kind)
 

@@ -4,7 +4,6 @@ Other forms are refused with the reason and, if there is one, the way to write t
 are bounded before any recursion, low enough that the depth of the caller's stack makes no difference.
 """
 
-import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,8 +30,6 @@ from kopitiam.questions.layout import FACTS, LAYOUT
 
 MOST_DEPTH = 80  # of the tree: `a + b + c` has depth 2
 MOST_NODES = 1_000  # BETWEEN counts its left side twice
-
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # a refusal is an error, not a log line
 
 _Below = Callable[[exp.Expr], Expression]
 
@@ -103,7 +100,7 @@ class _Parser:
         if not isinstance(node.this, exp.Identifier):
             raise QuestionError(f"{_sql(node)} is not supported in expressions")
         if len(node.parts) > 2:
-            raise QuestionError(f"{_sql(node)}: want column or table.column")
+            raise QuestionError(f"{_sql(node)}: expected column or table.column")
         if self.scope.is_measure:
             raise QuestionError(f"{node.name} must be inside sum, count, min, max or avg")
         fact, name, table = LAYOUT[self.scope.fact], node.name, node.table or self.scope.fact
@@ -134,7 +131,7 @@ class _Parser:
         if isinstance(argument, exp.Distinct):
             return _count_distinct(node, argument, inner)
         if not isinstance(argument, exp.Expr) or node.args.get("expressions"):
-            raise QuestionError(f"{name}: want exactly one argument")
+            raise QuestionError(f"{name}: expected exactly one argument")
         value = inner.read(argument, 0)
         self.count = inner.count
         if isinstance(node, exp.Avg):
@@ -158,7 +155,7 @@ class _Parser:
                 raise QuestionError("ratio(a, b) is allowed only in measures, and not inside an aggregate")
             return operations.ratio(*map(below, arguments))
         arity = "two arguments" if name == "ratio" else "exactly one argument"
-        raise QuestionError(f"{name[:60]}: want {arity}")
+        raise QuestionError(f"{name[:60]}: expected {arity}")
 
 
 def no_join_of_facts(one: str, other: str) -> str:
@@ -171,7 +168,7 @@ def no_join_of_facts(one: str, other: str) -> str:
 
 def _no_column(table: str, name: str, is_bare: bool) -> str:
     elsewhere = [other for other, layout in LAYOUT.items() if is_bare and name in layout.by_name]
-    hint = f"; want {elsewhere[0]}.{name}" if elsewhere else nearest(name, tuple(LAYOUT[table].by_name))
+    hint = f"; write {elsewhere[0]}.{name}" if elsewhere else nearest(name, tuple(LAYOUT[table].by_name))
     return f"{table} has no column {name[:60]}{hint or '; there are ' + ', '.join(LAYOUT[table].by_name)}"
 
 
@@ -222,7 +219,7 @@ def _read_condition(node: exp.Expr, below: _Below) -> Expression | None:
 
 def _case(node: exp.Case, below: _Below) -> Case:
     if node.this is not None:
-        raise QuestionError("want case when CONDITION then …, with a condition in every branch")
+        raise QuestionError("expected case when CONDITION then …, with a condition in every branch")
     conditions = [below(branch.this) for branch in node.args["ifs"]]
     values = [below(branch.args["true"]) for branch in node.args["ifs"]]
     default = node.args.get("default")
@@ -233,7 +230,7 @@ def _case(node: exp.Case, below: _Below) -> Case:
 
 def _count_distinct(node: exp.Expr, argument: exp.Distinct, inner: _Parser) -> Aggregate:
     if not isinstance(node, exp.Count) or len(argument.expressions) != 1 or argument.args.get("on"):
-        raise QuestionError("distinct: want count(distinct x) with one x")
+        raise QuestionError("distinct: expected count(distinct x) with one x")
     value = inner.read(argument.expressions[0], 0)
     if not columns_in(value):
         raise QuestionError("count(distinct x): x names no column, so it is the same for every row")
@@ -243,7 +240,7 @@ def _count_distinct(node: exp.Expr, argument: exp.Distinct, inner: _Parser) -> A
 def _argument(node: exp.Expr) -> exp.Expr:
     argument = node.this
     if not isinstance(argument, exp.Expr) or any(node.args.get(name) for name in ("zone", "expressions")):
-        raise QuestionError(f"{node.key}: want exactly one argument")
+        raise QuestionError(f"{node.key}: expected exactly one argument")
     return argument
 
 

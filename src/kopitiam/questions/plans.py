@@ -3,16 +3,19 @@
 Pure values. The pipeline compiles them to Spark; the barrier, the status and the dashboard show the stages.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kopitiam.contracts.errors import QuestionError
+from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
 from kopitiam.questions.definitions import FILTERS, NamedFilter, Question
 from kopitiam.questions.expressions import Aggregate, Expression
 
 SERVER_RESULTS = "server_results"
+PARTIAL_FORMAT = 1  # increase it when the same plan gives partials with other columns or values
 COUNT_ROWS = Aggregate("count", None, Kind.COUNT)
 
 Condition = NamedFilter | Expression
@@ -52,6 +55,39 @@ class PartialPlan:
     @property
     def conditions(self) -> Conditions:
         return frozenset(condition for step in self.steps for condition in step.conditions)
+
+    @property
+    def conditions_after(self) -> tuple[Conditions, ...]:
+        """The conditions that the rows behind each step meet, all earlier ones included."""
+        conditions, after = ALL_ROWS, []
+        for step in self.steps:
+            conditions |= frozenset(step.conditions)
+            after.append(conditions)
+        return tuple(after)
+
+    def key(self, parameters: Parameters) -> str:
+        """A digest of everything that the partial of given rows depends on.
+
+        Partials with the same key are the same, whatever the names of the questions and the parameters that
+        none of its conditions use.
+        """
+        conditions = sorted(_spelled(condition, parameters) for condition in self.conditions)
+        parts = (PARTIAL_FORMAT, self.fact, self.lists_rows, conditions, self.kept, self.aggregates)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:_KEY_DIGITS]
+
+
+_KEY_DIGITS = 32
+
+
+def _spelled(condition: Condition, parameters: Parameters) -> str:
+    match condition:
+        case "@year":
+            return f"@year {parameters.first_year} {parameters.last_year}"
+        case "@hour":
+            return f"@hour {parameters.opening_second} {parameters.closing_second}"
+        case "@amount":
+            return f"@amount {parameters.min_units}"
+    return repr(condition)
 
 
 @dataclass(frozen=True)
@@ -142,8 +178,7 @@ def plan_stages(
 
 def _filter_counts(partial: PartialPlan) -> Iterable[FilterCount]:
     before = ALL_ROWS
-    for step in partial.steps:
-        after = before | frozenset(step.conditions)
+    for step, after in zip(partial.steps, partial.conditions_after, strict=True):
         yield FilterCount(step.stage, partial.fact, before, after)
         before = after
 

@@ -59,14 +59,15 @@ def _require_plain(entry: Mapping[str, Any]) -> None:
     for key in entry:
         if key not in KEYS:
             raise DefinitionError(
-                str(key)[:40], f"is not a known key; want some of {', '.join(KEYS)}{nearest(str(key), KEYS)}"
+                str(key)[:40],
+                f"is not a known key; expected some of {', '.join(KEYS)}{nearest(str(key), KEYS)}",
             )
     for key, value in entry.items():
         try:
             text = json.dumps(value, ensure_ascii=False)
             text.encode()
         except (TypeError, ValueError, RecursionError):
-            raise DefinitionError(key, "want texts, whole numbers, lists and tables of them") from None
+            raise DefinitionError(key, "expected texts, whole numbers, lists and tables of them") from None
         if "\\u0000" in text:
             raise DefinitionError(key, "a text must not have the character NUL")
     if (length := len(json.dumps(entry, ensure_ascii=False))) > MOST_CHARACTERS:
@@ -129,7 +130,7 @@ class _Definition:
         pattern = _BUILTIN_NAME if self.is_builtin else _NAME
         if not pattern.fullmatch(name):
             raise DefinitionError(
-                "name", f"{name[:60]!r}: want a lowercase letter, then up to 39 of a to z, 0 to 9 and _, "
+                "name", f"{name[:60]!r}: expected a lowercase letter, then up to 39 of a to z, 0 to 9 and _, "
                 "such as sales_by_hour"
             )  # fmt: skip
         if name in _FILES or name.startswith("query_"):
@@ -143,13 +144,13 @@ class _Definition:
     def _title(self) -> str:
         title = self._text("title")
         if not title.strip() or len(title) > MOST_TITLE or not title.isprintable():
-            raise DefinitionError("title", f"want one line of 1 to {MOST_TITLE} printable characters")
+            raise DefinitionError("title", f"expected one line of 1 to {MOST_TITLE} printable characters")
         return title
 
     def _fact(self) -> LayoutTable:
         fact = self._text("from")
         if fact not in FACTS:
-            raise DefinitionError("from", f"{fact[:60]!r}: want {' or '.join(FACTS)}")
+            raise DefinitionError("from", f"{fact[:60]!r}: expected {' or '.join(FACTS)}")
         return LAYOUT[fact]
 
     def _filter(self, text: str) -> NamedFilter | Expression:
@@ -164,12 +165,13 @@ class _Definition:
                     return name
             raise DefinitionError(
                 "where",
-                f"{text[:60]!r} is not a filter; want one of {', '.join(FILTERS)}{nearest(text, FILTERS)}",
+                f"{text[:60]!r} is not a filter; "
+                f"expected one of {', '.join(FILTERS)}{nearest(text, FILTERS)}",
             )
         condition = _parsed("where", text, Scope(fact))
         if condition.kind is not Kind.BOOLEAN:
             raise DefinitionError(
-                "where", f"{text[:60]!r} is {with_article(condition.kind)}; want a condition"
+                "where", f"{text[:60]!r} is {with_article(condition.kind)}; expected a condition"
             )
         return condition
 
@@ -184,7 +186,7 @@ class _Definition:
             if not _NAME.fullmatch(name):
                 raise DefinitionError(
                     key,
-                    f"{name[:60]!r} is not a valid name; want lowercase letters, digits, _, such as revenue",
+                    f"{name[:60]!r} is not a valid name; use lowercase letters, digits, _, such as revenue",
                 )
             if name in _RESERVED:
                 raise DefinitionError(key, f"{name} is a reserved name; choose another")
@@ -195,7 +197,7 @@ class _Definition:
         value = self.entry.get(key, {})
         pairs = list(value.items()) if isinstance(value, Mapping) else value
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-            raise DefinitionError(key, 'want { name = "expression", … }')
+            raise DefinitionError(key, 'expected { name = "expression", … }')
         return [(name, text) for name, text in pairs]
 
     def _as_json(self) -> str:
@@ -241,7 +243,7 @@ class _Definition:
         tables = [t for t in identified if attribute in LAYOUT[t].by_name and table in ("", t)]
         if len(tables) > 1:
             choices = " or ".join(f"{t}.{attribute}" for t in tables)
-            raise DefinitionError("columns", f"{name} is in several tables; want {choices}")
+            raise DefinitionError("columns", f"{name} is in several tables; write {choices}")
         if tables:
             column = LAYOUT[tables[0]].by_name[attribute]
             return ColumnRef(tables[0], attribute, column.kind, identified[tables[0]])
@@ -253,7 +255,7 @@ class _Definition:
         known = [*own, *(a for t in identified for a in LAYOUT[t].by_name)]
         hint = f"; to show it, make {' or '.join(ids)} a key" if ids else nearest(attribute, known)
         if table == self._text("from") and attribute in LAYOUT[table].by_name:
-            hint = f"; want {attribute}"
+            hint = f"; write {attribute}"
         raise DefinitionError(
             "columns", f"{name[:60]!r} is not a key, a measure or an attribute of a key{hint}"
         )
@@ -270,7 +272,7 @@ class _Definition:
                 raise DefinitionError(key, "rank is always 1, since top is 1; leave it out")
             if column not in known:
                 raise DefinitionError(
-                    key, f"{column[:60]!r} is not a column of the answer; want some of {', '.join(known)}"
+                    key, f"{column[:60]!r} is not a column of the answer; expected some of {', '.join(known)}"
                 )
 
     # -- values of the expected type
@@ -278,17 +280,19 @@ class _Definition:
     def _text(self, key: str) -> str:
         text = self.entry.get(key)
         if not isinstance(text, str):
-            raise DefinitionError(key, f'is missing; want {key} = "…"' if text is None else "want a text")
+            raise DefinitionError(
+                key, f'is missing; write {key} = "…"' if text is None else "expected a text"
+            )
         return text
 
     def _texts(self, key: str, *, may_be_missing: bool = False) -> tuple[str, ...]:
         texts = self.entry.get(key, [] if may_be_missing else None)
         if texts is None:
-            raise DefinitionError(key, f'is missing; want {key} = ["…"]')
+            raise DefinitionError(key, f'is missing; write {key} = ["…"]')
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise DefinitionError(key, f'want a list of texts, such as {key} = ["…"]')
+            raise DefinitionError(key, f'expected a list of texts, such as {key} = ["…"]')
         if not texts and not may_be_missing:
-            raise DefinitionError(key, f'is empty; want {key} = ["…"]')
+            raise DefinitionError(key, f'is empty; write {key} = ["…"]')
         if len(texts) > MOST[key]:
             raise DefinitionError(key, f"has {len(texts)} entries; at most {MOST[key]} are allowed")
         if twice := [text for text in texts if texts.count(text) > 1]:

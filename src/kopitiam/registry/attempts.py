@@ -61,7 +61,7 @@ class AttemptTransactions(RegistryBase):
         return self._read(list_attempts)
 
 
-def forget_attempts(
+def delete_attempts(
     connection: Connection, names: Collection[str], step: Step, node: str | None = None
 ) -> None:
     """Delete the attempts at a step that has succeeded."""

@@ -10,10 +10,11 @@ from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, insert, select, update
 
-from kopitiam.contracts.batches import Batch, Committed, Partial, Processed, StageRows
+from kopitiam.contracts.batches import Batch, Committed, FileRows, Partial, Processed, StageRows
 from kopitiam.contracts.errors import ForeignCheckpoint
 from kopitiam.contracts.runs import RunState
-from kopitiam.registry.attempts import forget_attempts
+from kopitiam.registry.attempts import delete_attempts
+from kopitiam.registry.data_schema import file_progress, kept_partials, used_partials
 from kopitiam.registry.records import Fence, require_counts, require_table
 from kopitiam.registry.runs import get_run, lock_states, touch_all
 from kopitiam.registry.schema import (
@@ -52,7 +53,8 @@ class BatchTransactions(RegistryBase):
         return self._write_fenced(fence, lambda c: _commit(c, batch, fence.name if fence else None))
 
     def partials(self, run: str) -> list[Partial]:
-        """Return the partials of a run, by path."""
+        """Return the partials of a run, by path; those that earlier runs computed are `kept_as` one of its
+        plans."""
 
         def list_partials(connection: Connection) -> list[Partial]:
             get_run(connection, run)
@@ -70,35 +72,54 @@ class BatchTransactions(RegistryBase):
         """
         paths = frozenset(old)
         if not paths or new.run != run:
-            raise ValueError(f"want partials of run {run} to replace, and a new one of the same run")
+            raise ValueError(f"expected partials of run {run} to replace, and a new one of the same run")
         return self._write_fenced(fence, lambda c: _replace_partials(c, run, paths, new))
 
     def partial_paths(self, prefix: str) -> set[str]:
-        """Return the paths of all partials under this prefix, of all runs. Unlisted files are orphans."""
-        is_under = func.substr(partials.c.path, 1, len(prefix)) == prefix
-        query = select(partials.c.path).where(is_under)
-        return self._read(lambda c: set(c.scalars(query)))
+        """Return the paths of all partials under this prefix, of all runs and data sets. Unlisted files are
+        orphans."""
+        queries = [
+            select(table.c.path).where(func.substr(table.c.path, 1, len(prefix)) == prefix)
+            for table in (partials, kept_partials)
+        ]
+        return self._read(lambda c: {path for query in queries for path in c.scalars(query)})
 
 
 def partials_of(connection: Connection, run: str) -> list[Partial]:
+    query = select(used_partials).where(used_partials.c.run == run)
+    used = [
+        Partial(run, row.path, rows=row.rows, origin=row.origin, kept_as=row.kind)
+        for row in connection.execute(query)
+    ]
+    return sorted([*own_partials_of(connection, run), *used], key=lambda partial: partial.path)
+
+
+def own_partials_of(connection: Connection, run: str) -> list[Partial]:
+    """Return the partials that the run itself has computed."""
     columns = partials.c
-    query = select(columns.run, columns.path, columns.level, columns.rows).where(columns.run == run)
-    return [Partial(*row) for row in connection.execute(query.order_by(columns.path))]
+    query = select(columns.run, columns.path, columns.level, columns.rows, columns.origin)
+    return [Partial(*row) for row in connection.execute(query.where(columns.run == run))]
 
 
 def _replace_partials(connection: Connection, run: str, old: Collection[str], new: Partial) -> bool:
     state = lock_states(connection, [run]).get(run)
     if state not in (RunState.OPEN, RunState.SEALED):  # past the barrier, the final step reads them
         return False
-    known = partials_of(connection, run)
+    known = own_partials_of(connection, run)
     paths = {partial.path for partial in known}
     if new in known and paths.isdisjoint(old):
         return True
     if not paths.issuperset(old):
         return False
     connection.execute(delete(partials).where(partials.c.path.in_(old)))
-    connection.execute(insert(partials).values(asdict(new)))
+    connection.execute(insert(partials).values(_row_of(new)))
     return True
+
+
+def _row_of(partial: Partial) -> dict[str, object]:
+    row = asdict(partial)
+    del row["kept_as"]  # a partial that the run has computed
+    return row
 
 
 def _require_batch(batch: Batch) -> None:
@@ -106,18 +127,20 @@ def _require_batch(batch: Batch) -> None:
     for lane, (after, upto) in batch.spans.items():
         require_counts(lane=lane, after=after, upto=upto)
         if upto < after:
-            raise ValueError(f"lane {lane}: want a span that goes forward, not from {after} to {upto}")
+            raise ValueError(f"lane {lane}: expected a span that goes forward, not from {after} to {upto}")
     for processed in batch.processed:
         require_table(processed.table)
         require_counts(chunks=processed.chunks, rows=processed.rows)
         if processed.shard not in batch.shards:
-            raise ValueError(f"shard {processed.shard}: want a span for the chunks that were processed")
+            raise ValueError(f"shard {processed.shard}: expected a span for the chunks that were processed")
     for counted in batch.stage_rows:
         require_counts(rows_in=counted.rows_in, rows_out=counted.rows_out)
         if counted.shard not in batch.shards:
-            raise ValueError(f"shard {counted.shard}: want a span for the rows that were counted")
+            raise ValueError(f"shard {counted.shard}: expected a span for the rows that were counted")
     for partial in batch.partials:
         require_counts(level=partial.level, rows=partial.rows)
+    for counted_rows in batch.file_rows:
+        require_counts(step=counted_rows.step, shard=counted_rows.shard, rows=counted_rows.rows)
 
 
 def _commit(connection: Connection, batch: Batch, node: str | None = None) -> Committed:
@@ -125,17 +148,18 @@ def _commit(connection: Connection, batch: Batch, node: str | None = None) -> Co
         return _repeated(connection, batch)
     _move_positions(connection, batch)
     if batch.batch == 0:
-        _forget_superseded(connection, batch)
+        _delete_superseded(connection, batch)
     states = lock_states(connection, batch.runs)
     current = {run for run, state in states.items() if not state.is_over}
-    _count(connection, [counts for counts in batch.processed if counts.run in current])
-    _count_stages(connection, [counts for counts in batch.stage_rows if counts.run in current])
-    kept = [asdict(partial) for partial in batch.partials if partial.run in current]
-    if kept:
-        connection.execute(insert(partials), kept)
+    count_processed(connection, [counts for counts in batch.processed if counts.run in current])
+    count_stages(connection, [counts for counts in batch.stage_rows if counts.run in current])
+    _count_files(connection, [counts for counts in batch.file_rows if counts.run in current])
+    stored = [_row_of(partial) for partial in batch.partials if partial.run in current]
+    if stored:
+        connection.execute(insert(partials), stored)
     if current:
         touch_all(connection, current)
-        forget_attempts(connection, current, "batch", node)
+        delete_attempts(connection, current, "batch", node)
     ignored = batch.runs - current
     if ignored:
         _store_ignored(connection, batch, ignored)
@@ -181,7 +205,7 @@ def _move_positions(connection: Connection, batch: Batch) -> None:
     )
 
 
-def _forget_superseded(connection: Connection, batch: Batch) -> None:
+def _delete_superseded(connection: Connection, batch: Batch) -> None:
     """Delete the batches of earlier queries on the same lanes: a new query replaces them. If an earlier query
     resumes from its checkpoint, its batches do not match the positions and are refused."""
     others = select(batches.c.query, batches.c.spans).where(batches.c.query != batch.query)
@@ -203,7 +227,7 @@ def _lock_positions(connection: Connection, lanes: Collection[int]) -> dict[int,
     return positions
 
 
-def _count(connection: Connection, processed: list[Processed]) -> None:
+def count_processed(connection: Connection, processed: list[Processed]) -> None:
     if not processed:
         return
     adding = upsert(connection, shard_progress)
@@ -222,7 +246,7 @@ def _count(connection: Connection, processed: list[Processed]) -> None:
     )
 
 
-def _count_stages(connection: Connection, stage_rows: list[StageRows]) -> None:
+def count_stages(connection: Connection, stage_rows: list[StageRows]) -> None:
     if not stage_rows:
         return
     adding = upsert(connection, stage_progress)
@@ -235,6 +259,20 @@ def _count_stages(connection: Connection, stage_rows: list[StageRows]) -> None:
             },
         ),
         [asdict(rows) for rows in stage_rows],
+    )
+
+
+def _count_files(connection: Connection, file_rows: list[FileRows]) -> None:
+    if not file_rows:
+        return
+    adding = upsert(connection, file_progress)
+    columns = file_progress.c
+    connection.execute(
+        adding.on_conflict_do_update(
+            index_elements=[columns.run, columns.file, columns.plan, columns.step, columns.shard],
+            set_={"rows": columns.rows + adding.excluded.rows},
+        ),
+        [asdict(rows) for rows in file_rows],
     )
 
 

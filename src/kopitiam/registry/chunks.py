@@ -6,12 +6,13 @@ SQLAlchemy builds.
 """
 
 from dataclasses import asdict, replace
+from typing import Any
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, text
 
 from kopitiam.contracts.batches import lane_of
 from kopitiam.contracts.errors import RunOver, TableSealed
-from kopitiam.contracts.runs import ChunkRecord, LogEntry, Run, RunState, Span
+from kopitiam.contracts.runs import ChunkRecord, LogEntry, Origin, Run, RunState, Span
 from kopitiam.registry.records import Registered, require_counts, require_table
 from kopitiam.registry.runs import get_run, lock_run
 from kopitiam.registry.schema import chunks, shard_counters
@@ -58,6 +59,7 @@ CHUNK_COLUMNS = (
     chunks.c.landed,
     chunks.c.is_beside,
 )
+ORIGIN_COLUMNS = (chunks.c.origin, chunks.c.origin_shard, chunks.c.origin_number)
 LOG_COLUMNS = (
     chunks.c.lane,
     chunks.c.sequence,
@@ -94,14 +96,13 @@ class ChunkTransactions(RegistryBase):
         return self._write(lambda c: _register(c, run, chunk, self._clock(c)))
 
     def chunks(self, run: str, table: str) -> list[ChunkRecord]:
-        """Return the durable chunks of a table, by number."""
+        """Return the durable chunks of a table, by number; of a run over a data set, those that it processes
+        itself."""
         require_table(table)
 
         def list_chunks(connection: Connection) -> list[ChunkRecord]:
             get_run(connection, run)
-            query = select(*CHUNK_COLUMNS).where(chunks.c.run == run, chunks.c.table_name == table)
-            rows = connection.execute(query.order_by(chunks.c.number))
-            return [ChunkRecord(**row._mapping) for row in rows]
+            return run_chunks(connection, run, table)
 
         return self._read(list_chunks)
 
@@ -171,6 +172,18 @@ def _require_open(run: Run, is_sealed: bool, chunk: ChunkRecord) -> None:
         raise TableSealed(f"{chunk.table} of run {run.run} is sealed, without a chunk {chunk.number}")
 
 
+def run_chunks(connection: Connection, run: str, table: str) -> list[ChunkRecord]:
+    is_of_table = (chunks.c.run == run) & (chunks.c.table_name == table)
+    query: Select[Any] = select(*CHUNK_COLUMNS, *ORIGIN_COLUMNS).where(is_of_table)
+    return [_record(row) for row in connection.execute(query.order_by(chunks.c.number))]
+
+
+def _record(row: Row[Any]) -> ChunkRecord:
+    columns = row._asdict()
+    origin = [columns.pop(column.name) for column in ORIGIN_COLUMNS]
+    return ChunkRecord(**columns, origin=None if origin[0] is None else Origin(*origin))
+
+
 def take_sequence(connection: Connection, lane: int) -> int:
     """Return the lane's next sequence number, and lock the counter until the commit.
 
@@ -182,16 +195,23 @@ def take_sequence(connection: Connection, lane: int) -> int:
 
 
 def durable_spans(connection: Connection, run: str, table: str) -> tuple[Span, ...]:
-    """Return the durable chunk numbers as spans, in order.
+    """Return the durable chunk numbers as spans, in order."""
+    return spans_of(connection, chunks.c.number, (chunks.c.run == run) & (chunks.c.table_name == table))
+
+
+def spans_of(
+    connection: Connection, number: ColumnElement[int], condition: ColumnElement[bool]
+) -> tuple[Span, ...]:
+    """Return the numbers of the rows that meet the condition as spans, in order.
 
     Consecutive numbers differ from their row number by the same amount.
     """
     numbered = (
         select(
-            chunks.c.number,
-            (chunks.c.number - func.row_number().over(order_by=chunks.c.number)).label("island"),
+            number.label("number"),
+            (number - func.row_number().over(order_by=number)).label("island"),
         )
-        .where(chunks.c.run == run, chunks.c.table_name == table)
+        .where(condition)
         .subquery()
     )
     first = func.min(numbered.c.number)

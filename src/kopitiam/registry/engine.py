@@ -4,6 +4,7 @@ Also the checks of the SQLite file: it exists, is sound, and stays the same file
 """
 
 import contextlib
+import functools
 import logging
 import sqlite3
 import time
@@ -54,13 +55,14 @@ def connect_engine(url: str, home: Path) -> Engine:
     try:
         address = make_url(url)
     except ArgumentError:
-        raise ConfigError("registry.url: want sqlite or postgresql://user@host:port/database") from None
+        raise ConfigError("registry.url: expected sqlite or postgresql://user@host:port/database") from None
     if address.get_backend_name() not in ("postgresql", "postgres"):
         raise ConfigError(f"registry.url: {address.get_backend_name()} is not sqlite or postgresql")
     return postgresql_engine(address)
 
 
-def sqlite_engine(file: Path) -> Engine:
+def sqlite_engine(file: Path, *, is_synced: bool = True) -> Engine:
+    """Return an engine for a SQLite file. Unless `is_synced`, a crash of the machine may lose commits."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -74,7 +76,7 @@ def sqlite_engine(file: Path) -> Engine:
     )
     same = _SameFile(file)
     event.listen(engine, "do_connect", lambda *_: same.require())
-    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "connect", functools.partial(_set_up_sqlite, is_synced))
     event.listen(engine, "connect", lambda *_: same.note())
     event.listen(engine, "begin", lambda _: same.require())
     event.listen(engine, "begin", _begin_sqlite)
@@ -104,11 +106,13 @@ def postgresql_engine(address: URL) -> Engine:
     return engine
 
 
-def _set_up_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+def _set_up_sqlite(is_synced: bool, connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+    # FULL: a commit is on disk when it returns.
+    cursor.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'OFF'}")
     cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA secure_delete = ON")  # deleted rows are overwritten
     cursor.close()
 
 
@@ -132,6 +136,15 @@ def _set_up_postgresql(connection: DBAPIConnection, _entry: ConnectionPoolEntry)
     cursor.execute(POSTGRESQL_SETTINGS)
     cursor.close()
     connection.commit()  # a rollback would undo the settings
+
+
+def empty_log(engine: Engine) -> None:
+    """Empty the write-ahead log of a SQLite database, unless another connection keeps it in use."""
+    with contextlib.closing(engine.raw_connection()) as connection:
+        try:
+            connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError as error:
+            _log.warning("the registry's write-ahead log is not emptied yet: %s", error)
 
 
 def require_exists(file: Path) -> None:

@@ -116,7 +116,7 @@ class NodeTransactions(RegistryBase):
         query = select(*NODE_COLUMNS).order_by(nodes.c.name)
         return self._read(lambda c: [NodeRecord(*row) for row in c.execute(query)])
 
-    def forget_node(self, name: str, fence: Fence | None = None) -> None:
+    def delete_node(self, name: str, fence: Fence | None = None) -> None:
         self._write_fenced(fence, lambda c: c.execute(delete(nodes).where(nodes.c.name == name)))
 
 

@@ -115,4 +115,4 @@ def require_counts(**counts: int) -> None:
     """Raise `ValueError` unless the database can store each count."""
     for name, count in counts.items():
         if not 0 <= count <= LARGEST:
-            raise ValueError(f"{name} {count}: want 0 to {LARGEST}")
+            raise ValueError(f"{name} {count}: expected 0 to {LARGEST}")

@@ -4,6 +4,8 @@ The transactions of each noun are in its module; here are those about the regist
 orphans in its storage, its time and health.
 """
 
+import time
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,12 +18,23 @@ from kopitiam.registry.attempts import AttemptTransactions
 from kopitiam.registry.barriers import BarrierTransactions
 from kopitiam.registry.batches import BatchTransactions
 from kopitiam.registry.chunks import ChunkTransactions
-from kopitiam.registry.engine import SQLITE_FILE, connect_engine, require_exists, require_sound
+from kopitiam.registry.data_files import DataFileTransactions
+from kopitiam.registry.data_runs import DataRunTransactions
+from kopitiam.registry.data_sets import DataSetTransactions
+from kopitiam.registry.engine import (
+    SQLITE_FILE,
+    connect_engine,
+    empty_log,
+    require_exists,
+    require_sound,
+    sqlite_engine,
+)
+from kopitiam.registry.keeping import KeepingTransactions
 from kopitiam.registry.leases import LeaseTransactions, NodeTransactions
 from kopitiam.registry.migrations import upgrade
 from kopitiam.registry.results import ResultTransactions
 from kopitiam.registry.runs import RunTransactions
-from kopitiam.registry.schema import identity, leases, orphans, readiness, runs, upsert
+from kopitiam.registry.schema import identity, leases, metadata, orphans, readiness, runs, upsert
 from kopitiam.registry.tables import TableTransactions
 from kopitiam.registry.transactions import CALL_SECONDS, Transactions, within
 
@@ -34,6 +47,10 @@ class Registry(
     AttemptTransactions,
     BarrierTransactions,
     ResultTransactions,
+    DataSetTransactions,
+    DataFileTransactions,
+    DataRunTransactions,
+    KeepingTransactions,
     LeaseTransactions,
     NodeTransactions,
 ):
@@ -87,6 +104,15 @@ class Registry(
         """Return the registry's time in seconds since 1970, the only time compared between processes."""
         return self._read(self._clock)
 
+    def clock_offset(self) -> float:
+        """Return by how many seconds the clock of this machine is ahead of the registry's. For display only.
+
+        0 for SQLite: it is on this machine, and keeps its time when the machine's date is changed.
+        """
+        if self._engine.dialect.name == "sqlite":
+            return 0.0
+        return time.time() - self.now()
+
     def check(self) -> None:
         """Write and read back a row. Raises `RegistryUnavailable` if either fails."""
         with within(CALL_SECONDS):
@@ -94,6 +120,13 @@ class Registry(
             is_readable = self._read(lambda c: c.scalar(select(readiness.c.checks)) or 0) >= written
         if not is_readable:
             raise RegistryUnavailable("registry: a row that was written cannot be read back")
+
+    def erase(self) -> None:
+        """Remove deleted rows from the files of a SQLite registry too. They are overwritten in its database,
+        but earlier pages stay in the write-ahead log until it is emptied; if it is in use for long, the next
+        call empties it. PostgreSQL does both by itself in time."""
+        if self._engine.dialect.name == "sqlite":
+            empty_log(self._engine)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -124,9 +157,26 @@ def open_registry(
     return Registry(engine, now)
 
 
+def create_temporary_registry(home: Path) -> Registry:
+    """Create a registry in an empty home that is removed with its process. Nothing is synced or migrated.
+
+    Other processes connect to it as to any other.
+    """
+    engine = sqlite_engine(home / SQLITE_FILE, is_synced=False)
+    transactions = Transactions(engine)
+    transactions.write(_create_tables)
+    transactions.write(clock.set_clock)
+    return Registry(engine)
+
+
 def connect_registry(url: str, home: Path) -> Registry:
     """Connect to a registry that another process has opened, and migrated, before."""
     return Registry(connect_engine(url, home))
+
+
+def _create_tables(connection: Connection) -> None:
+    metadata.create_all(connection)
+    connection.execute(insert(identity).values(name="registry", id=uuid.uuid4().hex, mark=0))
 
 
 def _get_identity(connection: Connection) -> Identity:

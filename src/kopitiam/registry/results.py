@@ -7,7 +7,8 @@ from sqlalchemy import Connection, and_, insert, select, update
 
 from kopitiam.contracts.errors import AlreadyPublished, IllegalTransition, RunOver, StaleEpoch
 from kopitiam.contracts.runs import RunState
-from kopitiam.registry.attempts import forget_attempts
+from kopitiam.registry.attempts import delete_attempts
+from kopitiam.registry.keeping import keep_partials
 from kopitiam.registry.leases import holds_lease
 from kopitiam.registry.records import Fence, Published
 from kopitiam.registry.runs import get_run, lock_run, move_run
@@ -43,7 +44,7 @@ class ResultTransactions(RegistryBase):
         fence: Fence | None = None,
         digests: dict[str, str] | None = None,
     ) -> None:
-        """Move a final run to done, with the answers of this attempt.
+        """Move a final run to done, with the answers of this attempt, and keep its partials of data files.
 
         Repeating the call for the same attempt changes nothing. Raises `AlreadyPublished` if another attempt
         was published, and, with a fence, `StaleEpoch` unless that fence has claimed the run.
@@ -51,7 +52,7 @@ class ResultTransactions(RegistryBase):
 
         def publish(connection: Connection) -> None:
             now = self._clock(connection)
-            lock_run(connection, run)
+            current = lock_run(connection, run)
             if fence is not None and _claimant(connection, run) != fence:
                 raise StaleEpoch(f"{fence.name} has not claimed run {run}, and cannot publish its answers")
             if before := published(connection, run):
@@ -61,7 +62,8 @@ class ResultTransactions(RegistryBase):
                     )
                 return
             move_run(connection, run, RunState.DONE, now)
-            forget_attempts(connection, [run], "final")
+            keep_partials(connection, current, now)
+            delete_attempts(connection, [run], "final")
             values = _values(attempt, figures, now)
             values["digests"] = json.dumps(digests or {}, sort_keys=True)
             connection.execute(insert(results).values(run=run, **values))
@@ -84,7 +86,7 @@ class ResultTransactions(RegistryBase):
             now = self._clock(connection)
             if lock_run(connection, run).state.is_over:
                 return False
-            forget_attempts(connection, [run], "provisional")
+            delete_attempts(connection, [run], "provisional")
             values = _values(attempt, figures, now)
             connection.execute(
                 upsert(connection, provisional)

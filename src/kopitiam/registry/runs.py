@@ -24,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 
+from kopitiam.contracts.data_sets import DataUse
 from kopitiam.contracts.errors import (
     IdempotencyConflict,
     IllegalTransition,
@@ -33,6 +34,7 @@ from kopitiam.contracts.errors import (
 )
 from kopitiam.contracts.runs import OVER, Run, RunState, can_move, new_run_id
 from kopitiam.questions.question_set import QuestionSet
+from kopitiam.registry.data_schema import file_progress, used_partials
 from kopitiam.registry.records import Fence, Opened, require_counts
 from kopitiam.registry.schema import attempts, chunks, owners, partials, run_tables, runs, upsert
 from kopitiam.registry.transactions import RegistryBase
@@ -41,9 +43,11 @@ RUN_COLUMNS = tuple(
     runs.c[name]
     for name in (
         "run", "label", "state", "questions", "owner", "shards",
-        "created_at", "lease_expires_at", "finished_at", "error",
+        "created_at", "lease_expires_at", "finished_at", "error", "data", "is_purged",
     )
 )  # fmt: skip
+# What the processing of a run leaves, until its files are removed.
+WORK_OF_RUN = (chunks, partials, used_partials, file_progress)
 LOCK = select(*RUN_COLUMNS).where(runs.c.run == bindparam("run")).with_for_update()
 
 
@@ -79,7 +83,7 @@ class RunTransactions(RegistryBase):
                 created_at=now,
                 lease_expires_at=now + lease_seconds,
             )
-            return _open_run(connection, run, idempotency_key, lease_seconds, max_open_runs)
+            return open_new_run(connection, run, idempotency_key, lease_seconds, max_open_runs)
 
         return self._write(opened)
 
@@ -199,29 +203,48 @@ class RunTransactions(RegistryBase):
         have chunks or partials."""
         query = select(*RUN_COLUMNS).where(runs.c.state.in_(OVER), runs.c.finished_at < moment)
         if with_chunks:
-            query = query.where(or_(*(exists().where(t.c.run == runs.c.run) for t in (chunks, partials))))
+            query = query.where(or_(*(exists().where(t.c.run == runs.c.run) for t in WORK_OF_RUN)))
         return self._read(lambda c: _runs(c, query.order_by(runs.c.finished_at, runs.c.run)))
 
-    def forget_chunks(self, run: str) -> None:
+    def purge_run(self, run: str, reason: str) -> bool:
+        """Hide a run from its owner, and end it if it is not over; True if this call ended it. The janitor
+        deletes it."""
+
+        def purge(connection: Connection) -> bool:
+            now = self._clock(connection)
+            was_over = lock_run(connection, run).state.is_over
+            if not was_over:
+                move_run(connection, run, RunState.ENDED, now, reason)
+            touch(connection, run, is_purged=True)
+            return not was_over
+
+        return self._write(purge)
+
+    def purged_before(self, moment: float) -> list[Run]:
+        """Return the purged runs that were over before `moment`."""
+        query = select(*RUN_COLUMNS).where(runs.c.is_purged, runs.c.finished_at < moment)
+        return self._read(lambda c: _runs(c, query.order_by(runs.c.finished_at, runs.c.run)))
+
+    def delete_chunks(self, run: str) -> None:
         """Delete the chunks, log entries and partials of a run; its figures and progress stay.
 
         Raises `IllegalTransition` unless the run is over.
         """
 
-        def forget(connection: Connection) -> None:
+        def remove(connection: Connection) -> None:
             _require_over(lock_run(connection, run))
-            for table in (chunks, partials, attempts):
+            for table in (*WORK_OF_RUN, attempts):
                 connection.execute(delete(table).where(table.c.run == run))
 
-        self._write(forget)
+        self._write(remove)
 
-    def forget_run(self, run: str) -> bool:
+    def delete_run(self, run: str) -> bool:
         """Delete a run with everything that belongs to it; False if there was none.
 
         Raises `IllegalTransition` unless the run is over.
         """
 
-        def forget(connection: Connection) -> bool:
+        def remove(connection: Connection) -> bool:
             try:
                 _require_over(lock_run(connection, run))
             except RunNotFound:
@@ -229,7 +252,7 @@ class RunTransactions(RegistryBase):
             connection.execute(delete(runs).where(runs.c.run == run))  # deletes its other rows by cascade
             return True
 
-        return self._write(forget)
+        return self._write(remove)
 
 
 def get_run(connection: Connection, run: str) -> Run:
@@ -286,14 +309,21 @@ def touch_all(connection: Connection, names: Collection[str]) -> None:
     connection.execute(update(runs).where(runs.c.run.in_(names)).values(version=runs.c.version + 1))
 
 
-def _open_run(
+def open_new_run(
     connection: Connection, run: Run, key: str | None, lease_seconds: float, max_open_runs: int | None
 ) -> Opened:
-    _lock_owner(connection, run.owner)
-    if before := _opened_before(connection, run.owner, key):
-        if before.label != run.label or not _has_same_questions(before, run):
-            raise IdempotencyConflict(f"key {key!r} opened run {before.run} with other questions or label")
+    """Store the run, or return the one that its owner opened with this key before."""
+    lock_owner(connection, run.owner)
+    if before := opened_before(connection, run, key):
         return Opened(before, is_new=False)
+    insert_run(connection, run, key, lease_seconds, max_open_runs)
+    return Opened(run, is_new=True)
+
+
+def insert_run(
+    connection: Connection, run: Run, key: str | None, lease_seconds: float, max_open_runs: int | None
+) -> None:
+    """Store a new run; the caller has locked its owner. Raises `TooManyRuns`."""
     if max_open_runs is not None and _count_open(connection, run.owner) >= max_open_runs:
         raise TooManyRuns(f"{max_open_runs} runs are open already, and no more are allowed at once")
     connection.execute(
@@ -309,6 +339,8 @@ def _open_run(
             lease_seconds=lease_seconds,
             lease_expires_at=run.lease_expires_at,
             version=1,
+            data_set=run.data and run.data.data_set,
+            data=run.data and json.dumps(run.data.to_dict()),
         )
     )
     connection.execute(
@@ -318,10 +350,9 @@ def _open_run(
             for table in QuestionSet.from_dict(run.questions).tables
         ],
     )
-    return Opened(run, is_new=True)
 
 
-def _lock_owner(connection: Connection, owner: str) -> None:
+def lock_owner(connection: Connection, owner: str) -> None:
     """Serialize the openings by one owner, so that keys and limits hold."""
     adding = upsert(connection, owners).values(owner=owner, runs_opened=1)
     connection.execute(
@@ -331,12 +362,27 @@ def _lock_owner(connection: Connection, owner: str) -> None:
     )
 
 
-def _opened_before(connection: Connection, owner: str, key: str | None) -> Run | None:
+def opened_before(connection: Connection, run: Run, key: str | None) -> Run | None:
+    """Return the run that the owner opened with this key. Raises `IdempotencyConflict` if it differs."""
     if key is None:
         return None
-    query = select(*RUN_COLUMNS).where(runs.c.owner == owner, runs.c.idempotency_key == key)
+    query = select(*RUN_COLUMNS).where(runs.c.owner == run.owner, runs.c.idempotency_key == key)
     row = connection.execute(query).one_or_none()
-    return _run(row) if row else None
+    if row is None:
+        return None
+    before = _run(row)
+    if before.label != run.label or not (_has_same_questions(before, run) and _has_same_data(before, run)):
+        raise IdempotencyConflict(
+            f"key {key!r} opened run {before.run} with other questions, label or data set"
+        )
+    return before
+
+
+def _has_same_data(one: Run, other: Run) -> bool:
+    """Whether both send to, or ask, the same data set. The newest version may be another one by now."""
+    if one.data is None or other.data is None:
+        return one.data is other.data
+    return (one.data.name, one.data.is_upload) == (other.data.name, other.data.is_upload)
 
 
 def _has_same_questions(one: Run, other: Run) -> bool:
@@ -353,6 +399,7 @@ def _count_open(connection: Connection, owner: str) -> int:
 
 def _filters(owner: str | None, states: tuple[RunState, ...], search: str) -> Iterator[ColumnElement[bool]]:
     """Conditions of a listing; an argument that is None or empty does not restrict it."""
+    yield runs.c.is_purged.is_(False)
     if owner is not None:
         yield runs.c.owner == owner
     if states:
@@ -375,4 +422,6 @@ def _run(row: Row[Any]) -> Run:
     columns = row._asdict()
     columns["state"] = RunState(columns["state"])
     columns["questions"] = json.loads(columns["questions"])
+    if columns["data"] is not None:
+        columns["data"] = DataUse.from_dict(json.loads(columns["data"]))
     return Run(**columns)

@@ -1,7 +1,8 @@
 """The SQL tables of the registry. They must equal the outcome of the migrations; a test compares them.
 
 The chunks are their own log: `(lane, sequence)` is unique, and ordered as the chunks became durable.
-`shard_positions` says how far that log has been processed, `batches` by which batches.
+`shard_positions` says how far that log has been processed, `batches` by which batches. The tables of data
+sets are in `data_schema`.
 """
 
 from sqlalchemy import (
@@ -79,9 +80,13 @@ runs = Table(
     Column("claimed_epoch", BigInteger),
     Column("claimed_holder", Text),
     Column("version", BigInteger, nullable=False),
+    Column("data_set", Text),  # id
+    Column("data", Text),  # JSON: DataUse
+    Column("is_purged", Boolean, nullable=False, server_default=false()),  # hidden; the janitor deletes it
     UniqueConstraint("owner", "idempotency_key"),
     Index(None, "created_at", "run"),
     Index(None, "state"),
+    Index(None, "data_set"),
 )
 
 run_tables = Table(
@@ -111,6 +116,9 @@ chunks = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("landed", Text),  # digest of the file, which differs from the body's if that was CSV
     Column("is_beside", Boolean, nullable=False, server_default=false()),
+    Column("origin", Text),  # the data file that it belongs to, with its shard and number there
+    Column("origin_shard", Integer),
+    Column("origin_number", BigInteger),
     UniqueConstraint("lane", "sequence", name="uq_chunks_shard_sequence"),
 )
 
@@ -157,6 +165,7 @@ partials = Table(
     Column("run", Text, ForeignKey("runs.run", ondelete="CASCADE"), nullable=False),
     Column("level", Integer, nullable=False),
     Column("rows", BigInteger, nullable=False),
+    Column("origin", Text),  # the data file that it was computed from
     Index(None, "run"),
 )
 
@@ -222,6 +231,7 @@ nodes = Table(
     Column("alarm", Text),
     Column("leader", Boolean, nullable=False),
     Column("updated_at", Double, nullable=False),
+    Column("host", Text),
 )
 
 identity = Table(

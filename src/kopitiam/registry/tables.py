@@ -2,6 +2,8 @@
 or has processed. Also the account of a whole run.
 """
 
+from collections.abc import Iterable
+
 from sqlalchemy import ColumnElement, Connection, Table, exists, func, insert, select, update
 
 from kopitiam.contracts.errors import RunOver
@@ -35,6 +37,19 @@ class TableTransactions(RegistryBase):
             return _table_states(connection, run)
 
         return self._read(states)
+
+    def ended_tables(self, runs: Iterable[str]) -> dict[str, dict[str, bool]]:
+        """Return, for each of these runs that is known, whether each of its tables has ended."""
+        names = sorted(set(runs))
+        query = select(run_tables.c.run, run_tables.c.table_name, run_tables.c.sealed)
+
+        def ended(connection: Connection) -> dict[str, dict[str, bool]]:
+            tables: dict[str, dict[str, bool]] = {}
+            for run, table, is_sealed in connection.execute(query.where(run_tables.c.run.in_(names))):
+                tables.setdefault(run, {})[table] = is_sealed
+            return tables
+
+        return self._read(ended) if names else {}
 
     def run_account(self, run: str) -> RunAccount:
         """Return figures, expectations, progress, partials and answers of a run, in one snapshot."""
@@ -136,13 +151,14 @@ def _end_table(
     if state.sealed:
         is_same = (state.expected_chunks, state.expected_rows) == figures
         return Ended("sealed" if is_same else "conflict", state.chunks, state.rows, *figures)
-    ended = _compare(durable_spans(connection, run, table), state, figures)
+    ended = compare_end(durable_spans(connection, run, table), state, figures)
     if ended.sealed:
         _seal(connection, current, table, ended, rejected=rejected, now=now)
     return ended
 
 
-def _compare(durable: tuple[Span, ...], state: TableState, figures: tuple[int, int]) -> Ended:
+def compare_end(durable: tuple[Span, ...], state: TableState, figures: tuple[int, int]) -> Ended:
+    """Compare the durable chunks and rows with those of END."""
     expected_chunks, expected_rows = figures
     missing, extra = gaps(durable, expected_chunks), beyond(durable, expected_chunks)
     outcome: EndOutcome

@@ -5,6 +5,7 @@ The workbook and the report are modules of their own.
 
 import contextlib
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kopitiam.contracts.data_sets import DataUse
 from kopitiam.contracts.errors import ServiceError, UserError
 from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.definitions import Question
@@ -22,6 +24,7 @@ from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import ComputedAnswers, rows_per_batch
 from kopitiam.results.cells import csv_lines, json_lines, shorten
 from kopitiam.results.summary import Coverage, RowCount, RunSummary
+from kopitiam.storage.port import Key, StoragePort
 from kopitiam.system.files import atomic_file
 
 PARQUET_KEY = b"kopitiam"  # metadata of a Parquet file: what JSON has beside the rows
@@ -36,7 +39,10 @@ _ROWS = b', "rows": ['
 
 
 def write_answers(out: Path, answers: ComputedAnswers, summary: RunSummary) -> None:
-    """Writes all answers in all forms, then the summary: a folder with a summary is complete."""
+    """Writes all answers in all forms, then the summary: a folder with a summary is complete.
+
+    The caller makes the files durable, where they have to be.
+    """
     writers: dict[str, Callable[[BinaryIO, Question, ComputedAnswers, RunSummary], None]] = {
         "csv": _write_csv,
         "json": _write_json,
@@ -45,9 +51,9 @@ def write_answers(out: Path, answers: ComputedAnswers, summary: RunSummary) -> N
     (out / SUMMARY_FILE).unlink(missing_ok=True)  # of an earlier run
     for question in answers.question_set.questions:
         for form, write in writers.items():
-            with atomic_file(out / question.file_name(form)) as file:
+            with atomic_file(out / question.file_name(form), is_synced=False) as file:
                 write(file, question, answers, summary)
-    with atomic_file(out / SUMMARY_FILE) as file:
+    with atomic_file(out / SUMMARY_FILE, is_synced=False) as file:
         file.write(json.dumps(summary.to_dict(), indent=2).encode() + b"\n")
 
 
@@ -145,6 +151,28 @@ def read_summary(text: bytes) -> RunSummary:
         raise ServiceError(f"{SUMMARY_FILE}: not a summary that this version can read") from None
 
 
+def rejected_csv(storage: StoragePort, files: Iterable[Key]) -> Iterator[bytes]:
+    """Yield the CSV lines of all rejected rows in the files, with one header; nothing if there is no file."""
+    for position, file in enumerate(files):
+        with io.BufferedReader(storage.open(file)) as content:
+            yield from islice(content, 1 if position else 0, None)
+
+
+def rejected_lines(storage: StoragePort, files: Iterable[Key]) -> Iterator[str]:
+    """As `rejected_csv`, as text, each line cut off at the longest that a rejected row can be."""
+    for position, file in enumerate(files):
+        content = io.BufferedReader(storage.open(file))
+        with io.TextIOWrapper(content, "utf-8", errors="replace", newline="") as text:
+            yield from islice(_bounded_lines(text), 1 if position else 0, None)
+
+
+def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(MAX_REJECTED_FIELD):
+        yield line
+        while len(line) == MAX_REJECTED_FIELD and not line.endswith("\n"):
+            line = text.readline(MAX_REJECTED_FIELD)
+
+
 def read_rejected(lines: Iterable[str], most: int) -> list[Rejected]:
     """The first `most` rejected rows of a CSV with header. Malformed rows, sent by a client, are skipped."""
     return list(islice(_rejected(lines), most))
@@ -174,4 +202,5 @@ def _summary(content: dict[str, Any]) -> RunSummary:
         float(content["seconds"]),
         Coverage(**content["coverage"]) if "coverage" in content else None,
         content.get("fingerprint"),
+        DataUse.from_dict(content["data"]) if "data" in content else None,
     )

@@ -34,7 +34,11 @@ def shorten(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def plain_text(column: pa.Array) -> pa.Array:
-    """The column as CSV cells before quoting: `75.0`, never `75.0000`; null as an empty text."""
+    """The column as CSV cells before quoting: `75.0`, never `75.0000`, and times with the decimals that they
+    have; null as an empty text."""
+    if pa.types.is_timestamp(column.type):
+        text = column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
+        return pc.replace_substring_regex(text, r"\.0+$|(\.\d+?)0+$", r"\1").fill_null("")
     text = column.cast(pa.string())
     if pa.types.is_decimal(column.type) and column.type.scale:
         text = pc.replace_substring_regex(text, r"(\.\d+?)0+$", r"\1")
@@ -67,7 +71,7 @@ def _csv_cell(text: pa.Array) -> pa.Array:
 def _json_value(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_temporal(column.type):
         text = pa.array(
-            [json.dumps(value, ensure_ascii=False) for value in column.cast(pa.string()).to_pylist()]
+            [json.dumps(value, ensure_ascii=False) for value in plain_text(column).to_pylist()], pa.string()
         )
     else:
         text = plain_text(column)

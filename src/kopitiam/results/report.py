@@ -25,6 +25,7 @@ from kopitiam.questions.definitions import AnswerColumn, Question, matched_name
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.results.answers import Answers
 from kopitiam.results.cells import FIGURES, cell_text
+from kopitiam.results.changes import ChangesSince
 from kopitiam.results.charts.colours import class_rules, variables
 from kopitiam.results.charts.drawing import Drawing, draw, figures_of
 from kopitiam.results.charts.plan import axis_of
@@ -161,6 +162,15 @@ def _cell(question: Question, column: AnswerColumn, row: dict[str, Any]) -> Cell
 
 
 @dataclass(frozen=True)
+class ReportChanges:
+    """How an answer differs from an earlier one."""
+
+    since: str
+    text: str
+    table: ReportTable
+
+
+@dataclass(frozen=True)
 class Section:
     """One answer on the page: description, chart and table."""
 
@@ -172,6 +182,7 @@ class Section:
     figures: list[tuple[str, str]]  # sum, median and others of a list of rows
     table: ReportTable
     rows: int
+    changes: ReportChanges | None = None
 
     @property
     def number(self) -> str:
@@ -190,18 +201,20 @@ def report(
     label: str = "",
     rejected: Sequence[Rejected] = (),
     renderer: Renderer | None = None,
+    *,
+    changes: ChangesSince | None = None,
 ) -> str:
-    """The page as HTML, with `rejected` as examples and the label of the run.
+    """The page as HTML, with `rejected` as examples, the label of the run, and how its answers changed.
 
     Without a `renderer` one is started for this report alone.
     """
     if renderer is None:
         with open_renderer() as own:
-            return report(answers, summary, label, rejected, own)
+            return report(answers, summary, label, rejected, own, changes=changes)
     return _template().render(
         label=label,
         summary=summary,
-        sections=list(_sections(answers, summary, renderer)),
+        sections=list(_sections(answers, summary, renderer, changes)),
         parameters=parameters_used(summary.question_set.questions, summary.question_set.parameters),
         rejected=rejected,
         style=Markup(_style()),  # noqa: S704 - ours
@@ -216,7 +229,9 @@ def content_policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def _sections(answers: Answers, summary: RunSummary, renderer: Renderer) -> Iterator[Section]:
+def _sections(
+    answers: Answers, summary: RunSummary, renderer: Renderer, changes: ChangesSince | None
+) -> Iterator[Section]:
     for question in summary.question_set.questions:
         drawing = draw(answers, question)
         chart, note, is_tall = (
@@ -233,7 +248,16 @@ def _sections(answers: Answers, summary: RunSummary, renderer: Renderer) -> Iter
             figures_of(axis, spread) if spread and axis else [],
             plain_table(question, spread.largest_rows) if spread else answer_table(answers, question),
             answers.rows(question.name),
+            _report_changes(changes, question) if changes else None,
         )
+
+
+def _report_changes(changes: ChangesSince, question: Question) -> ReportChanges | None:
+    if (of_question := changes.by_question.get(question.name)) is None:
+        return None
+    rows = [[Cell(text) for text in row] for row in of_question.cells()]
+    table = ReportTable(of_question.titles, rows, of_question.figure_places, of_question.left_out)
+    return ReportChanges(changes.since, of_question.text, table)
 
 
 def _chart(drawing: Drawing, renderer: Renderer) -> tuple[Markup | None, str, bool]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kopitiam.contracts.data_sets import DataUse
 from kopitiam.contracts.progress import ByTable
 from kopitiam.contracts.runs import ChunkRecord, TableState
 from kopitiam.questions.question_set import QuestionSet
@@ -64,6 +65,7 @@ class RunSummary:
     seconds: float
     coverage: Coverage | None = None  # only of provisional answers
     fingerprint: str | None = None  # of the input as it was sent
+    data: DataUse | None = None  # the data set that it answers over
 
     @property
     def read(self) -> int:
@@ -80,6 +82,7 @@ class RunSummary:
     def to_dict(self) -> dict[str, Any]:
         coverage = {} if self.coverage is None else {"coverage": asdict(self.coverage)}
         fingerprint = {} if self.fingerprint is None else {"fingerprint": self.fingerprint}
+        data = {} if self.data is None else {"data": self.data.to_dict()}
         return {
             "questions": self.question_set.to_dict(),
             "rows": {"read": self.read, "used": self.used, "rejected": self.rejected},
@@ -89,6 +92,7 @@ class RunSummary:
             "seconds": round(self.seconds, 2),
             **coverage,
             **fingerprint,
+            **data,
         }
 
 

@@ -6,7 +6,7 @@ same bytes. Sheets are bounded, since XlsxWriter writes some 80,000 cells a seco
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import xlsxwriter
 from xlsxwriter.format import Format
 from xlsxwriter.workbook import Workbook
 from xlsxwriter.worksheet import Worksheet
 
 from kopitiam.contracts.parameters import SECONDS_PER_DAY
+from kopitiam.contracts.sql_queries import QueryOutcome
 from kopitiam.contracts.tables import Kind
-from kopitiam.questions.definitions import AnswerColumn, Question
+from kopitiam.questions.definitions import AnswerColumn, Question, Role
 from kopitiam.results.answers import Answers
 from kopitiam.results.cells import FIGURES, plain_text
 from kopitiam.results.descriptions import describe, parameters_used
@@ -55,6 +57,16 @@ _OPTIONS = {
     "strings_to_formulas": False,
     "strings_to_numbers": False,
     "strings_to_urls": False,
+}
+_RESULT_BATCH_ROWS = 1_024
+_KINDS_OF_RESULTS = {
+    "text": Kind.TEXT,
+    "integer": Kind.COUNT,
+    "decimal": Kind.NUMBER,
+    "float": Kind.NUMBER,
+    "date": Kind.DATE,
+    "instant": Kind.INSTANT,
+    "boolean": Kind.BOOLEAN,
 }
 _Write = Callable[[int, int, Any, Format | None], Any]
 
@@ -91,8 +103,10 @@ class AnswerSheet:
         columns = [*shown, *(column for column in question.answer_columns if column not in shown)]
         cells = max(LEAST_CELLS, MOST_CELLS // len(answers.question_set.questions))
         most = min(EXCEL_ROWS - _HEADER_ROWS, cells // len(columns))
-        rows = _rows_with_short_texts(answers, question.name, most)
-        return cls(name, question, answers, _measure_columns(answers, question, columns, rows), rows)
+        share = MOST_TEXT_BYTES // len(answers.question_set.questions)
+        rows = _rows_with_short_texts(_first(answers.batches(question.name), most), share)
+        measured = _measure_columns(columns, _first(answers.batches(question.name), rows))
+        return cls(name, question, answers, measured, rows)
 
     @property
     def title(self) -> str:
@@ -110,46 +124,59 @@ class AnswerSheet:
         )
 
     def write(self, workbook: Workbook) -> None:
-        sheet = workbook.add_worksheet(self.name)
-        bold = workbook.add_format({"bold": True})
-        formats = {kind: workbook.add_format({"num_format": text}) for kind, text in _FORMATS.items()}
-        sheet.freeze_panes(_HEADER_ROWS, 0)
-        places = self._places()
-        for place, (column, is_text) in enumerate(places):
-            sheet.set_column(place, place, column.width + (len(" (exact)") if is_text else 0))
-        sheet.write_string(0, 0, self.title + (f": {self.bound}" if self.left_out else ""), bold)
-        for place, (column, is_text) in enumerate(places):
-            sheet.write_string(1, place, column.column.name + (" (exact)" if is_text else ""), bold)
-        if self.rows:
-            sheet.autofilter(1, 0, 1 + self.rows, len(places) - 1)
-        number = _HEADER_ROWS
-        for batch in _first(self.answers, self.question.name, self.rows):
-            written = [
-                _cells(sheet, column.column, batch[column.column.name], is_text) for column, is_text in places
-            ]
-            styles = [_style(column.column, formats) for column, _ in places]
-            for row in range(len(batch)):
-                for place, (write, values) in enumerate(written):
-                    if (value := values[row]) is not None:
-                        write(number, place, value, styles[place])
-                number += 1
+        title = self.title + (f": {self.bound}" if self.left_out else "")
+        batches = _first(self.answers.batches(self.question.name), self.rows)
+        _write_sheet(workbook, self.name, title, self.columns, batches)
 
-    def _places(self) -> list[tuple[_SheetColumn, bool]]:
-        """Columns of the sheet, and whether each is the exact text of the one before."""
-        return [
-            (column, is_text)
-            for column in self.columns
-            for is_text in ((False, True) if column.has_texts else (False,))
+
+def _write_sheet(
+    workbook: Workbook,
+    name: str,
+    title: str,
+    columns: Sequence[_SheetColumn],
+    batches: Iterable[pa.RecordBatch],
+) -> None:
+    sheet = workbook.add_worksheet(name)
+    bold = workbook.add_format({"bold": True})
+    formats = {kind: workbook.add_format({"num_format": text}) for kind, text in _FORMATS.items()}
+    sheet.freeze_panes(_HEADER_ROWS, 0)
+    places = _places(columns)
+    for place, (column, is_text) in enumerate(places):
+        sheet.set_column(place, place, column.width + (len(" (exact)") if is_text else 0))
+    sheet.write_string(0, 0, title, bold)
+    for place, (column, is_text) in enumerate(places):
+        sheet.write_string(1, place, _clean(column.column.name) + (" (exact)" if is_text else ""), bold)
+    styles = [_style(column.column, formats) for column, _ in places]
+    number = _HEADER_ROWS
+    for batch in batches:
+        written = [
+            _cells(sheet, column.column, batch[column.column.name], is_text) for column, is_text in places
         ]
+        for row in range(len(batch)):
+            for place, (write, values) in enumerate(written):
+                if (value := values[row]) is not None:
+                    write(number, place, value, styles[place])
+            number += 1
+    if number > _HEADER_ROWS:
+        sheet.autofilter(1, 0, number - 1, len(places) - 1)
+
+
+def _places(columns: Sequence[_SheetColumn]) -> list[tuple[_SheetColumn, bool]]:
+    """Columns of the sheet, and whether each is the exact text of the one before."""
+    return [
+        (column, is_text)
+        for column in columns
+        for is_text in ((False, True) if column.has_texts else (False,))
+    ]
 
 
 def _measure_columns(
-    answers: Answers, question: Question, columns: Sequence[AnswerColumn], rows: int
+    columns: Sequence[AnswerColumn], batches: Iterable[pa.RecordBatch]
 ) -> tuple[_SheetColumn, ...]:
     """The columns with their widths, and whether any value has too many digits for Excel."""
     long: set[str] = set()
     first: dict[str, list[Any]] = {}
-    for batch in _first(answers, question.name, rows):
+    for batch in batches:
         long |= {column.name for column in columns if _has_long_values(batch[column.name])}
         first = first or batch.slice(0, 1_000).to_pydict()
     return tuple(
@@ -158,10 +185,10 @@ def _measure_columns(
     )
 
 
-def _rows_with_short_texts(answers: Answers, name: str, most: int) -> int:
-    """How many of the first `most` rows fit into one sheet's share of MOST_TEXT_BYTES."""
-    left, rows = MOST_TEXT_BYTES // len(answers.question_set.questions), 0
-    for batch in _first(answers, name, most):
+def _rows_with_short_texts(batches: Iterable[pa.RecordBatch], most_bytes: int) -> int:
+    """How many of the first rows have texts of at most this size together."""
+    left, rows = most_bytes, 0
+    for batch in batches:
         sizes = np.zeros(len(batch), np.int64)
         for column in batch.columns:
             if pa.types.is_string(column.type):
@@ -174,10 +201,10 @@ def _rows_with_short_texts(answers: Answers, name: str, most: int) -> int:
     return rows
 
 
-def _first(answers: Answers, name: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yields the first rows of an answer; one batch in memory."""
+def _first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields the first rows; one batch in memory."""
     left = rows
-    for batch in answers.batches(name):
+    for batch in batches:
         if left <= 0:
             return
         yield batch.slice(0, left)
@@ -237,7 +264,7 @@ def _exact(number: float | None, text: str | None) -> _Exact | None:
 
 def _days(times: pa.Array) -> list[float | None]:
     """Days since Excel's first day, with the time of day as a fraction."""
-    seconds = times.cast(pa.timestamp("s")).cast(pa.int64()).cast(pa.float64())
+    seconds = times.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
     days: list[float | None] = pc.add(
         pc.divide(seconds, float(SECONDS_PER_DAY)), float(_DAYS_TO_1970)
     ).to_pylist()
@@ -279,6 +306,34 @@ def write_workbook(path: Path, answers: Answers, summary: RunSummary) -> None:
         for sheet in sheets:
             sheet.write(workbook)
         workbook.close()
+
+
+def write_result_workbook(path: Path, source: Any, outcome: QueryOutcome) -> None:
+    """Writes the result of an SQL query, in Parquet, as a workbook with one sheet; a long one has the first
+    rows, and says so."""
+    columns = [
+        AnswerColumn(column.name, _KINDS_OF_RESULTS[column.kind], _key_if_whole(column.kind))
+        for column in outcome.columns
+    ]
+    with pq.ParquetFile(source) as file, atomic_file(path) as target:
+        most = min(EXCEL_ROWS - _HEADER_ROWS, MOST_CELLS // len(columns))
+
+        def batches(rows: int) -> Iterator[pa.RecordBatch]:
+            return _first(file.iter_batches(_RESULT_BATCH_ROWS), rows)
+
+        rows = _rows_with_short_texts(batches(most), MOST_TEXT_BYTES)
+        bound = "" if rows == outcome.rows else f"the first {rows:,} of "
+        cut = "; the query has more" if outcome.is_cut else ""
+        workbook = xlsxwriter.Workbook(target, _OPTIONS)
+        workbook.set_properties({"title": "Result of Kopitiam", "created": _CREATED})
+        measured = _measure_columns(columns, batches(rows))
+        _write_sheet(workbook, "Result", f"{bound}{outcome.rows:,} rows{cut}", measured, batches(rows))
+        workbook.close()
+
+
+def _key_if_whole(kind: str) -> Role:
+    """Whole numbers may be ids or years, which have no separators."""
+    return "key" if kind == "integer" else "measure"
 
 
 def _sheet_names(questions: Sequence[Question]) -> Iterator[tuple[Question, str]]:

@@ -1,10 +1,9 @@
-"""`kopi analyze`: a service in this process for one client, on a loopback port with a secret token.
+"""`kopi analyze`: reader, registry, pipeline and barrier in one process, for one run in a temporary home.
 
-Spark takes longest to start: client, gateway and registry are imported after its JVM was launched.
+Spark takes longest to start: everything else is imported after its JVM was launched.
 """
 
 import contextlib
-import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,39 +15,45 @@ from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import KopitiamError
 from kopitiam.contracts.runs import RunState
 from kopitiam.runtime.home import exclusive_home
+from kopitiam.spark.s3a import spark_conf
 from kopitiam.spark.session import SparkEngine, spark_engine
 from kopitiam.spark.settings import SparkOptions
 from kopitiam.system.logs import KeptLogs, rotating_logs
 
 if TYPE_CHECKING:
-    from kopitiam.client.client import Client
+    from kopitiam.client.submitted_run import SubmittedRun
+    from kopitiam.questions.question_set import QuestionSet
     from kopitiam.registry.registry import Registry
     from kopitiam.spark.installation import Java
 
 _BRIEF_BYTES = 1 << 30  # smaller inputs are answered before the JVM's optimizing compiler pays off
-_ARCHIVE_SECONDS = 120  # the JVM writes the class archive when it stops
+_ARCHIVE_SECONDS = 600  # the JVM writes the class archive when it stops, slowly on a loaded machine
 
 
 @contextlib.contextmanager
-def analysis_client(
-    settings: Settings, input_bytes: int, *, is_verbose: bool = False
-) -> "Iterator[tuple[Client, SparkEngine]]":
-    """A client of a service that ends with the block, and the service's Spark engine."""
+def analysis(
+    settings: Settings, question_set: "QuestionSet", input_bytes: int, *, is_verbose: bool = False
+) -> "Iterator[tuple[SubmittedRun, SparkEngine]]":
+    """A new run, which ends with the block, and the Spark engine that answers it."""
     options = SparkOptions(
         settings.spark.master,
-        settings.spark.conf,
+        spark_conf(settings),
         is_brief=input_bytes < _BRIEF_BYTES,
         is_verbose=is_verbose,
     )
-    with _embedded_client(settings, options) as (client, engine):
-        yield client, engine
+    with _private_run(settings, question_set, options) as (run, engine):
+        yield run, engine
 
 
-def warm_up(settings: Settings) -> "tuple[Java, Path | None]":
-    """Makes a lean Spark home, runs one small analysis, and records the classes that Java loaded for it.
+def warm_up(settings: Settings) -> "tuple[Java, Path | None, Path]":
+    """Compiles the parser of CSV blocks, makes a lean Spark home, runs one small analysis, and records the
+    classes that Java loaded for it.
 
-    Returns the Java and its class archive; None if this Java makes none.
+    Returns the Java, its class archive or None if the JVM wrote none, and the file of the parser.
     """
+    from kopitiam.client.folder import open_folder  # noqa: PLC0415
+    from kopitiam.intake.clean_blocks import write_kernel  # noqa: PLC0415
+    from kopitiam.questions.question_set import QuestionSet  # noqa: PLC0415
     from kopitiam.spark.installation import (  # noqa: PLC0415
         archive_path,
         find_java,
@@ -57,26 +62,30 @@ def warm_up(settings: Settings) -> "tuple[Java, Path | None]":
     )
     from kopitiam.synthetic import generate  # noqa: PLC0415
 
+    parser = write_kernel()
     java = find_java()
     archive = archive_path(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.unlink(missing_ok=True)
     make_lean_spark_home()
     with tempfile.TemporaryDirectory(prefix="kopitiam-", dir=archive.parent) as folder:
-        recorded = Path(folder) / archive.name
+        recorded, questions = Path(folder) / archive.name, QuestionSet.of_catalog()
         generate(Path(folder) / "data", scale=0.001, seed=1)
         options = SparkOptions(
             java_options=record_option(recorded), is_brief=True, stop_seconds=_ARCHIVE_SECONDS
         )
-        with _embedded_client(settings, options) as (client, _):
-            client.submit(Path(folder) / "data").wait()
+        with _private_run(settings, questions, options) as (run, _):
+            run.upload(open_folder(Path(folder) / "data", questions.tables))
+            run.wait()
         if recorded.is_file():
             recorded.replace(archive)
-    return java, archive if archive.is_file() else None
+    return java, archive if archive.is_file() else None, parser
 
 
 @contextlib.contextmanager
-def _embedded_client(settings: Settings, options: SparkOptions) -> "Iterator[tuple[Client, SparkEngine]]":
+def _private_run(
+    settings: Settings, question_set: "QuestionSet", options: SparkOptions
+) -> "Iterator[tuple[SubmittedRun, SparkEngine]]":
     """If Spark dies, its log is kept in the home of the settings, and stderr says where."""
     with (
         tempfile.TemporaryDirectory(prefix="kopitiam-", ignore_cleanup_errors=True) as home,
@@ -85,32 +94,51 @@ def _embedded_client(settings: Settings, options: SparkOptions) -> "Iterator[tup
         spark_engine(options, scratch, KeptLogs(settings.home / "logs", "analyze")) as engine,
     ):
         try:
-            with _client(settings, engine, Path(home), scratch) as client:
-                yield client, engine
+            with _open_run(settings.privately(Path(home)), question_set, engine, scratch) as run:
+                yield run, engine
         finally:
             if engine.kept_log is not None:
                 sys.stderr.write(f"kopi: Spark's log is kept in {engine.kept_log}\n")
 
 
 @contextlib.contextmanager
-def _client(settings: Settings, engine: SparkEngine, home: Path, scratch: Path) -> "Iterator[Client]":
-    from kopitiam.client.client import Client  # noqa: PLC0415
-    from kopitiam.runtime.serve import open_service  # noqa: PLC0415
+def _open_run(
+    settings: Settings, question_set: "QuestionSet", engine: SparkEngine, scratch: Path
+) -> "Iterator[SubmittedRun]":
+    """Opens a run in a new registry, and processes its chunks during the block."""
+    from kopitiam.bus.memory import MemoryBus  # noqa: PLC0415
+    from kopitiam.client.submitted_run import SubmittedRun  # noqa: PLC0415
+    from kopitiam.registry.registry import create_temporary_registry  # noqa: PLC0415
+    from kopitiam.runtime.local_calls import LocalCalls  # noqa: PLC0415
+    from kopitiam.runtime.processing import RestartingPipeline, processing  # noqa: PLC0415
     from kopitiam.storage.open import temporary_storage  # noqa: PLC0415
+    from kopitiam.system.health import Health  # noqa: PLC0415
 
-    token = secrets.token_urlsafe()
-    private = settings.privately(home, token)
+    shards = settings.pipeline.shards
     with (
-        temporary_storage(private),
-        open_service(private, engine, scratch, is_patient=False) as service,
-        Client(service.url, token) as client,
+        temporary_storage(settings) as storage,
+        contextlib.closing(create_temporary_registry(settings.home)) as registry,
+        contextlib.closing(MemoryBus()) as bus,
     ):
-        service.trouble.add_done_callback(lambda trouble: _fail_runs(service.registry, trouble))
-        yield client
+        pipeline = RestartingPipeline(
+            settings, registry, bus, storage, range(shards), engine, scratch, Health(), is_patient=False
+        )
+        failure = Future[None]()
+        failure.add_done_callback(lambda reason: _fail_runs(registry, reason))
+        with processing(pipeline, failure):
+            opened = registry.open_run(
+                question_set.to_dict(),
+                label="",
+                owner="",
+                idempotency_key=None,
+                lease_seconds=settings.gateway.lease_seconds,
+                shards=shards,
+            )
+            yield SubmittedRun(opened.run.run, LocalCalls(registry, storage, bus, shards))
 
 
-def _fail_runs(registry: "Registry", trouble: Future[None]) -> None:
-    """Fails all runs when the service fails: no later process will continue them, and the client waits."""
+def _fail_runs(registry: "Registry", failure: Future[None]) -> None:
+    """Fails the run when the pipeline or the barrier fails: no later process will continue it."""
     for run in registry.runs_in(RunState.OPEN, RunState.SEALED, RunState.FINAL):
         with contextlib.suppress(KopitiamError):
-            registry.move(run.run, RunState.FAILED, str(trouble.exception()))
+            registry.move(run.run, RunState.FAILED, str(failure.exception()))

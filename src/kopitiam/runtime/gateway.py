@@ -20,12 +20,12 @@ from kopitiam.system.threads import fail, run_threads
 def run_gateway(settings: Settings, name: str) -> None:
     """Runs until the node fails, and raises the reason."""
     keep_private(settings.home, settings.umask)
-    settings = _with_own_port(service_settings(settings), name)
+    settings = service_settings(settings).changed(port=settings.gateway_port(name))
     settings.gateway.require_guarded()
     with member(settings, name, "gateway", lambda: listen(settings.gateway)) as node:
         gateway = open_gateway(node.membership.fence, settings, node.registry, node.bus)
         stopping = threading.Event()
-        on_ended = functools.partial(fail, node.trouble, ServiceError("the gateway's server has ended"))
+        on_ended = functools.partial(fail, node.failure, ServiceError("the gateway's server has ended"))
         bound_seconds = max(LEAST_BOUND_SECONDS, settings.monitor.timeout_seconds)
         pulses: list[Pulse] = []
 
@@ -40,18 +40,10 @@ def run_gateway(settings: Settings, name: str) -> None:
         try:
             tidying = functools.partial(run_janitor, gateway, stopping)
             with (
-                run_threads(tidying, stop=[stopping.set], trouble=node.trouble),
+                run_threads(tidying, stop=[stopping.set], failure=node.failure),
                 serving(gateway, node.port, on_ended=on_ended, pulse=beating) as url,
             ):
                 node.membership.start(url, failure_reason)
-                node.trouble.result()
+                node.failure.result()
         finally:
             close_gateway(gateway)
-
-
-def _with_own_port(settings: Settings, name: str) -> Settings:
-    """The first gateway of [nodes] listens on the port of the settings, the others on the ports after it."""
-    _, port = settings.gateway.address
-    if not port or name not in settings.nodes.gateways:
-        return settings
-    return settings.changed(port=port + settings.nodes.gateways.index(name))

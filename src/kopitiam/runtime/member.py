@@ -16,6 +16,7 @@ from kopitiam.bus.port import BusPort
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import ConfigError, KopitiamError
 from kopitiam.contracts.messages import NodeKind
+from kopitiam.fleet.home import FleetHome
 from kopitiam.landing.recognition import Premises
 from kopitiam.registry.registry import Registry, open_registry
 from kopitiam.runtime.home import shared_home
@@ -35,7 +36,7 @@ class Member:
     registry: Registry
     bus: BusPort
     membership: Membership
-    trouble: "Future[None]"  # fails with the reason when this node cannot work any more
+    failure: "Future[None]"  # fails with the reason when this node cannot work any more
     port: socket.socket | None  # of a gateway
 
 
@@ -53,20 +54,21 @@ def member(
         raise ConfigError(f"--name {name}: not a {kind} of [nodes]; there are {known or 'none'}")
     if settings.bus.url == "memory":
         raise ConfigError("bus.url: a fleet needs amqp://…; memory is for one process only")
-    trouble = Future[None]()
+    failure = Future[None]()
     with (
         shared_home(settings.home),
         rotating_logs(settings.home, settings.log_bytes),
         contextlib.closing(open_registry(settings.registry.url, settings.home, is_checked=True)) as registry,
-        contextlib.closing(open_bus(settings.bus.url)) as bus,
+        contextlib.closing(open_bus(settings.bus.url, registry.identity().id)) as bus,
         contextlib.closing(listen()) if listen else contextlib.nullcontext() as port,
     ):
         storage = None if kind == "monitor" else open_storage(settings)  # monitors do not use storage
         Premises(settings.home, storage, settings.storage.url).recognize(registry)
-        place = NodeContext(name, kind, registry, bus, settings.monitor)
-        membership = Membership(place, functools.partial(_on_lost, trouble))
+        place = NodeContext(name, kind, registry, bus, settings.monitor, settings.host)
+        membership = Membership(place, functools.partial(_on_lost, failure))
+        _mark_joined(FleetHome.of(settings), name)
         try:
-            yield Member(settings, registry, bus, membership, trouble, port)
+            yield Member(settings, registry, bus, membership, failure, port)
         except Exception:
             membership.stop_silently()
             raise
@@ -76,10 +78,16 @@ def member(
         membership.leave()
 
 
-def _on_lost(trouble: "Future[None]", error: KopitiamError) -> None:
+def _mark_joined(home: FleetHome, name: str) -> None:
+    """For the command that started this process; there is none if systemd or a container did."""
+    with contextlib.suppress(FileNotFoundError):
+        home.joined_mark(name).write_text(str(os.getpid()), encoding="utf-8")
+
+
+def _on_lost(failure: "Future[None]", error: KopitiamError) -> None:
     """Fails the node. If a blocked thread keeps the process alive, it exits without cleaning up, which the
     next start of the node does."""
-    fail(trouble, error)
+    fail(failure, error)
     exiting = threading.Timer(_EXIT_SECONDS, os._exit, [error.exit_code])
     exiting.daemon = True
     exiting.start()

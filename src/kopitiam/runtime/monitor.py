@@ -1,6 +1,5 @@
 """A monitor node of a fleet, and the roster of nodes and services that it watches."""
 
-import functools
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,13 +31,20 @@ class Roster:
         self._version = self._file_version()
 
     def nodes(self) -> NodesSection:
-        return self._current().nodes
+        return self.settings.nodes
 
     def probes(self) -> Mapping[str, Callable[[], bool]]:
-        return recorded_probes(self._current())
+        return recorded_probes(self.settings)
 
-    def _current(self) -> Settings:
-        """An invalid file changes nothing, and is logged once."""
+    def host_of(self, name: str) -> str:
+        return self.settings.host_of(name)
+
+    def service_location(self, name: str) -> ServiceLocation | None:
+        return service_location(self.settings, name)
+
+    @property
+    def settings(self) -> Settings:
+        """The current settings. An invalid file changes nothing, and is logged once."""
         version = self._file_version()
         if self._config is not None and version != self._version:
             self._version = version
@@ -66,12 +72,17 @@ def run_monitor(settings: Settings, name: str, config: Path | None) -> None:
     with member(settings, name, "monitor") as node:
         fence, pace = node.membership.fence, settings.monitor
         roster = Roster(config, settings)
-        reviver = Reviver(pace.revive, config, lambda revived: monitor.on_revived(revived))  # noqa: PLW0108 - made below
+
+        def on_revived(name: str, failure: str | None) -> None:
+            monitor.on_revived(name, failure)
+
+        reviver = Reviver(pace.revive, config, on_revived, roster.host_of)
         below = len(settings.nodes.monitors) - settings.nodes.monitors.index(name) - 1
         services = ServiceWatch(
             roster.probes,
-            functools.partial(service_location, settings),
+            roster.service_location,
             reviver.revive,
+            node.registry.nodes,
             every_seconds=pace.heartbeat_seconds,
             patience_seconds=below * 3 * pace.heartbeat_seconds,
             revive_limit=pace.revive_limit,
@@ -79,16 +90,16 @@ def run_monitor(settings: Settings, name: str, config: Path | None) -> None:
         monitor = Monitor(
             MonitorContext(fence, roster.nodes, pace, node.registry, node.bus, reviver.revive, services)
         )
-        with run_threads(monitor.run, stop=[monitor.stop, reviver.close], trouble=node.trouble):
+        with run_threads(monitor.run, stop=[monitor.stop, reviver.close], failure=node.failure):
             node.membership.start(failure_reason=monitor.failure_reason)
-            node.trouble.result()
+            node.failure.result()
 
 
 def service_location(settings: Settings, name: str) -> ServiceLocation | None:
-    """Process and address of a service, as `kopi cluster status` shows them; None if it was stopped: then it
-    has no record and does not answer."""
-    service, record = find_service(name, settings), read_record(FleetHome(settings.home), name)
-    if record is None and not service.probe():
+    """Process and address of a service, as `kopi cluster status` shows them; None if it is one of this
+    machine and was stopped: then it has no record and does not answer."""
+    service, record = find_service(name, settings), read_record(FleetHome.of(settings), name)
+    if record is None and settings.is_here(name) and not service.probe():
         return None
-    url = service.url()
-    return ServiceLocation(record.pid if record else None, without_credentials(url) if url else None)
+    pid, url = record.pid if record else None, service.url()
+    return ServiceLocation(pid, without_credentials(url) if url else None, settings.host_of(name))

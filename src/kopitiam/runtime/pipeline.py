@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kopitiam.bus.port import BusPort
+    from kopitiam.fleet.home import FleetHome
     from kopitiam.pipeline.worker import PipelineNode
     from kopitiam.registry.records import Fence
     from kopitiam.registry.registry import Registry
     from kopitiam.runtime.member import Member
     from kopitiam.spark.session import SparkEngine
+    from kopitiam.storage.port import StoragePort
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,16 @@ def pipeline_node(
     shards: Sequence[int],
     registry: "Registry",
     bus: "BusPort",
+    storage: "StoragePort",
     *,
     fence: "Fence",
     runtime: PipelineRuntime,
 ) -> "PipelineNode":
-    """Everything that a pipeline for these shards needs, with the adapters that the settings choose."""
+    """Everything that a pipeline for these shards needs."""
     from kopitiam.pipeline.source import LogBounds  # noqa: PLC0415
     from kopitiam.pipeline.worker import PipelineNode  # noqa: PLC0415
     from kopitiam.runtime.registry_address import RegistryAddress  # noqa: PLC0415
-    from kopitiam.storage.open import hadoop_conf, open_storage  # noqa: PLC0415
+    from kopitiam.storage.open import hadoop_conf  # noqa: PLC0415
 
     limits = settings.pipeline
     return PipelineNode(
@@ -64,7 +67,7 @@ def pipeline_node(
         registry=registry,
         connect=RegistryAddress(settings.registry.url, settings.home),
         bus=bus,
-        storage=open_storage(settings),
+        storage=storage,
         hadoop=hadoop_conf(settings),
         session=runtime.session,
         scratch=runtime.scratch,
@@ -78,7 +81,9 @@ def pipeline_node(
 
 def run_pipeline(settings: Settings, name: str, shards: tuple[int, ...], *, is_verbose: bool = False) -> None:
     """Runs a pipeline for these shards until the node fails, and raises the reason."""
+    from kopitiam.fleet.home import FleetHome  # noqa: PLC0415
     from kopitiam.fleet.services import service_settings  # noqa: PLC0415
+    from kopitiam.spark.s3a import spark_conf  # noqa: PLC0415
     from kopitiam.spark.session import spark_engine  # noqa: PLC0415
     from kopitiam.spark.settings import SparkOptions, is_cluster  # noqa: PLC0415
     from kopitiam.system.files import keep_private  # noqa: PLC0415
@@ -87,11 +92,11 @@ def run_pipeline(settings: Settings, name: str, shards: tuple[int, ...], *, is_v
     settings = service_settings(settings)
     spark = settings.spark
     options = SparkOptions(
-        spark.master, spark.conf, is_verbose=is_verbose, patience_seconds=spark.patience_seconds
+        spark.master, spark_conf(settings), is_verbose=is_verbose, patience_seconds=spark.patience_seconds
     )
-    with _process_scratch(settings.home, name) as scratch:
+    with _process_scratch(FleetHome.of(settings), name) as scratch:
         if is_cluster(spark.master):
-            _end_earlier_engines(scratch)
+            _end_earlier_engines(FleetHome.of(settings), scratch)
         with spark_engine(options, scratch) as engine:
             from kopitiam.runtime.member import member  # noqa: PLC0415
 
@@ -100,16 +105,24 @@ def run_pipeline(settings: Settings, name: str, shards: tuple[int, ...], *, is_v
 
 
 def _work(node: "Member", shards: tuple[int, ...], engine: "SparkEngine", scratch: Path) -> None:
-    from kopitiam.fleet.home import ready_mark  # noqa: PLC0415
+    from kopitiam.fleet.home import FleetHome  # noqa: PLC0415
+    from kopitiam.fleet.services.spark import forgotten_by_master  # noqa: PLC0415
     from kopitiam.pipeline.worker import PipelineWorker  # noqa: PLC0415
+    from kopitiam.runtime.warm_up import warm_up_beside  # noqa: PLC0415
     from kopitiam.spark.executors import LOST_SECONDS, patience_with, watch_over  # noqa: PLC0415
     from kopitiam.spark.settings import is_cluster  # noqa: PLC0415
+    from kopitiam.storage.open import open_storage  # noqa: PLC0415
 
     settings, fence, health = node.settings, node.membership.fence, Health()
     runtime = PipelineRuntime(engine.session, scratch, new_checkpoint(settings.home, shards, fence), health)
     worker = PipelineWorker(
-        pipeline_node(settings, shards, node.registry, node.bus, fence=fence, runtime=runtime)
+        pipeline_node(
+            settings, shards, node.registry, node.bus, open_storage(settings), fence=fence, runtime=runtime
+        )
     )
+
+    if settings.pipeline.warm_up:
+        warm_up_beside(worker)
 
     def failure_reason() -> str | None:
         """Kills a JVM that does not answer, at once: threads that wait for it could not end."""
@@ -118,42 +131,46 @@ def _work(node: "Member", shards: tuple[int, ...], engine: "SparkEngine", scratc
             engine.kill()
         return reason
 
-    with run_threads(worker.work, stop=[worker.stop], trouble=node.trouble):
-        node.membership.start(failure_reason=failure_reason, trouble=lambda: health.reason)
+    with run_threads(worker.work, stop=[worker.stop], failure=node.failure):
+        node.membership.start(failure_reason=failure_reason, alarm=lambda: worker.alarm)
         session = engine.session.result()
-        wait([worker.ready, node.trouble], return_when=FIRST_COMPLETED)
+        wait([worker.ready, node.failure], return_when=FIRST_COMPLETED)
         if worker.ready.done():
-            ready_mark(settings.home, fence.name, os.getpid()).touch()
+            FleetHome.of(settings).ready_mark(fence.name, os.getpid()).touch()
         if is_cluster(settings.spark.master):
             patience_seconds = patience_with(settings.spark.master, settings.spark.patience_seconds)
-            watch_over(session, node.trouble, max(LOST_SECONDS, patience_seconds))
-        node.trouble.result()
+            lost_seconds = max(LOST_SECONDS, patience_seconds)
+            watch_over(session, node.failure, lost_seconds, forgotten_by_master(settings))
+        node.failure.result()
 
 
 @contextlib.contextmanager
-def _process_scratch(home: Path, name: str) -> Iterator[Path]:
-    """A scratch folder for this process. Those of processes that have ended are removed."""
-    from kopitiam.fleet.home import ready_mark  # noqa: PLC0415
-
-    scratch, logs = ready_mark(home, name, os.getpid()).parent, KeptLogs(home / "logs", name)
+def _process_scratch(home: "FleetHome", name: str) -> Iterator[Path]:
+    """A scratch folder for this process. Those of processes of this machine that have ended are removed."""
+    scratch, logs = home.process_scratch(name, os.getpid()), KeptLogs(home.logs, name)
     scratch.parent.mkdir(parents=True, exist_ok=True)
-    for folder in scratch.parent.iterdir():
-        if not (folder.name.isdigit() and psutil.pid_exists(int(folder.name))):
+    for folder, pid in _scratch_folders(home, scratch.parent):
+        if not psutil.pid_exists(pid):
             remove_crashed(folder, logs)
     with scratch_folder(scratch, logs):
         yield scratch
 
 
-def _end_earlier_engines(scratch: Path) -> None:
+def _end_earlier_engines(home: "FleetHome", scratch: Path) -> None:
     """Kills the JVMs of earlier processes of this node. A process that hangs would keep the cores that a
     cluster gave it; if it ever resumes, its stale epoch fences it."""
-    for other in scratch.parent.iterdir():
-        if other == scratch:
+    for folder, pid in _scratch_folders(home, scratch.parent):
+        if folder == scratch:
             continue
         with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(int(other.name)).children(recursive=True):
-                if any(str(other) in word for word in child.cmdline()):
+            for child in psutil.Process(pid).children(recursive=True):
+                if any(str(folder) in word for word in child.cmdline()):
                     child.kill()
+
+
+def _scratch_folders(home: "FleetHome", parent: Path) -> list[tuple[Path, int]]:
+    """The scratch folders of this machine with their processes."""
+    return [(folder, pid) for folder in parent.iterdir() if (pid := home.pid_of_scratch(folder)) is not None]
 
 
 def new_checkpoint(home: Path, shards: tuple[int, ...], fence: "Fence") -> Path:

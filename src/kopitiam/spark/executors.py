@@ -8,7 +8,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies_environment
@@ -25,7 +25,7 @@ from kopitiam.spark.settings import is_cluster
 PATIENCE_SECONDS = 15.0
 PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to allocate machines first
 WRONG_SECRET_SECONDS = 29.0  # from the beginning; a master does not answer a wrong secret
-LOST_SECONDS = 60.0  # longer than it takes to revive a worker and start an executor
+LOST_SECONDS = 150.0  # longer than it takes to revive a worker and start an executor, or than most cuts last
 _POLL_SECONDS = 0.1
 _WATCH_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
@@ -108,18 +108,28 @@ def await_executor(spark: SparkSession, seconds: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def watch_over(spark: SparkSession, trouble: "Future[None]", lost_seconds: float) -> None:
-    """Waits for `trouble` and raises it. Raises ServiceError if the master ended the application, or if it
-    has had no executor for `lost_seconds`."""
-    last_seen = time.monotonic()
-    while not wait([trouble], _WATCH_SECONDS).done:
+def watch_over(
+    spark: SparkSession,
+    failure: "Future[None]",
+    lost_seconds: float,
+    is_forgotten: Callable[[str], bool] = lambda _: False,
+) -> None:
+    """Waits for `failure` and raises it. Raises ServiceError if the master ended the application, if it has
+    had no executor for `lost_seconds`, or if it has none and `is_forgotten` says of its id, twice in a row,
+    that the master does not know it."""
+    last_seen, forgotten, context = time.monotonic(), 0, spark.sparkContext
+    while not wait([failure], _WATCH_SECONDS).done:
         if is_stopped(spark):
-            raise _ended(spark.sparkContext.master)
+            raise _ended(context.master)
         if count_executors(spark):
-            last_seen = time.monotonic()
-        elif time.monotonic() - last_seen > lost_seconds:
-            raise _no_executor(spark.sparkContext.master, lost_seconds)
-    trouble.result()
+            last_seen, forgotten = time.monotonic(), 0
+            continue
+        if time.monotonic() - last_seen > lost_seconds:
+            raise _no_executor(context.master, lost_seconds)
+        forgotten = forgotten + 1 if is_forgotten(context.applicationId) else 0
+        if forgotten > 1:
+            raise ServiceError(f"spark.master {context.master}: does not know this application any more")
+    failure.result()
 
 
 def count_executors(spark: SparkSession) -> int:
@@ -144,7 +154,7 @@ def _unreachable_reason(places: Iterable[str]) -> str | None:
         try:
             socket.create_connection(_address(place), _CONNECT_SECONDS).close()
         except ValueError:
-            reason = f"want {place.scheme}://host:port"
+            reason = f"expected {place.scheme}://host:port"
         except OSError as error:
             reason = error.strerror or str(error)
         else:

@@ -8,13 +8,14 @@ session would register by reflection for a second.
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+from kopitiam.system.files import cache_folder
 
 _WRAPPER_HOME = Path(__file__).parent / "java_home"
 _LEAST_25 = (25, 0, 3)
@@ -72,7 +73,7 @@ def _bundled_java() -> Java:
 
 def archive_path(java: Java) -> Path:
     """The class archive for this Java, whether it exists or not."""
-    return _cache_folder() / f"spark-{version('pyspark')}-java-{java.version}.jsa"
+    return cache_folder() / f"spark-{version('pyspark')}-java-{java.version}.jsa"
 
 
 def use_options(java: Java) -> tuple[str, ...]:
@@ -95,7 +96,7 @@ def lean_spark_home() -> Path | None:
 
 def make_lean_spark_home() -> None:
     """Makes the lean home, in place of an earlier one."""
-    target, package = _lean_home(), _pyspark_package()
+    target, package = _lean_home(), pyspark_package()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kopitiam-", dir=target.parent) as folder:
         home = Path(folder) / target.name
@@ -108,15 +109,11 @@ def make_lean_spark_home() -> None:
         home.replace(target)
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("KOPI_CACHE", Path(sys.prefix) / "share" / "kopitiam"))
-
-
 def _lean_home() -> Path:
-    return _cache_folder() / f"spark-{version('pyspark')}"
+    return cache_folder() / f"spark-{version('pyspark')}"
 
 
-def _pyspark_package() -> Path:
+def pyspark_package() -> Path:
     spec = find_spec("pyspark")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

@@ -14,7 +14,7 @@ from kopitiam.contracts.errors import RunFailed, Unavailable
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 _PATH = re.compile(r"(?:\b\w+:)?/{1,3}(?:[^\s:;,'\"\]\)/]+/)+[^\s:;,'\"\]\)]*")
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
-_MOST_TASKS = 16
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _PAGE = 20  # executions in one page of Spark's list, read from the latest to the earliest
 _DESCRIPTION = "spark.job.description"
 _WRITE = "InsertIntoHadoopFsRelationCommand"
@@ -58,9 +58,13 @@ def ping(spark: SparkSession) -> None:
         context.sc().isStopped()
 
 
-def parallel_tasks(spark: SparkSession) -> int:
-    """The number of tasks into which a stage is cut by hand: as many as run at once, up to a limit."""
-    return min(spark.sparkContext.defaultParallelism, _MOST_TASKS)
+def size_shuffles(spark: SparkSession) -> None:
+    """Gives shuffles two partitions for each core that Spark has now, since executors come and go. Spark
+    merges small ones. A number in the settings stays."""
+    context = spark.sparkContext
+    assert context._jsc is not None
+    if not context._jsc.sc().conf().contains(_SHUFFLE_PARTITIONS):
+        spark.conf.set(_SHUFFLE_PARTITIONS, str(2 * context.defaultParallelism))
 
 
 @contextlib.contextmanager
@@ -79,6 +83,11 @@ def tagged_jobs(spark: SparkSession, runs: Iterable[str]) -> Iterator[None]:
 
 def job_tag(run: str) -> str:
     return f"run-{run}"
+
+
+def cancel_jobs(spark: SparkSession, run: str) -> None:
+    """Cancels the jobs of a run, in all threads that started one within `tagged_jobs`."""
+    spark.sparkContext.cancelJobsWithTag(job_tag(run))
 
 
 @contextlib.contextmanager

@@ -250,5 +250,5 @@ def connect_storage(spark: SparkSession, storage: StoragePort, conf: Mapping[str
     except Py4JJavaError as error:
         reason = first_line(error)
         is_missing = url.startswith("s3a:") and "S3AFileSystem not found" in reason
-        hint = "; hadoop-aws is missing: name it in spark.jars.packages" if is_missing else ""
+        hint = "; hadoop-aws is missing from spark.jars and spark.jars.packages" if is_missing else ""
         raise ConfigError(f"storage.url: Spark cannot use {url}: {reason}{hint}") from None

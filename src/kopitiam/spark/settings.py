@@ -27,11 +27,18 @@ _FIXED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Otherwise rows are sorted by folder before they are written.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # Otherwise the union of frames of one task each would run in one task.
+    # Otherwise frames of a union that are partitioned alike would share their tasks, and leave cores idle.
     "spark.sql.unionOutputPartitioning": "false",
+    # Files are read by one task for each core, whatever their size: each task writes files of its own.
+    "spark.sql.files.maxPartitionBytes": "1t",
     # Keeps all generated code (the default is 100 classes): newly generated code runs slowly at first.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.codegen.useIdInClassName": "false",  # so that equal code is compiled once
+    # These pools start a thread for each task until they are full, even if others are idle. A task waits for
+    # jobs and broadcasts, never for a task of its own pool; a pipeline runs up to 13 queries at once.
+    "spark.sql.shuffleExchange.maxThreadThreshold": "16",
+    "spark.sql.broadcastExchange.maxThreadThreshold": "16",
+    "spark.sql.resultQueryStage.maxThreadThreshold": "16",
     "spark.scheduler.mode": "FAIR",  # a small final step runs beside a large batch
     "spark.sql.streaming.pollingDelay": "100ms",
     # The driver lists a few folders faster than a Spark job does.
@@ -49,8 +56,18 @@ _FIXED = {
     "spark.hadoop.parquet.filter.bloom.enabled": "false",
 }
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_ON_A_CLUSTER = {"spark.task.maxFailures": "8"}  # a lost executor counts as a failure of its tasks
-_JAVA_OPTIONS = ("-XX:+UseParallelGC", "-XX:-UsePerfData")
+_ON_A_CLUSTER = {
+    "spark.task.maxFailures": "8",  # a lost executor counts as a failure of its tasks
+    # Driver and executors that are cut off from each other notice it within a minute (the default is two);
+    # executors then give their cores back.
+    "spark.network.timeout": "60s",
+    "spark.executor.heartbeatInterval": "5s",
+}
+_JAVA_OPTIONS = (
+    "-XX:+UseParallelGC",
+    "-XX:-UsePerfData",
+    "-XX:MetaspaceSize=256m",  # otherwise loading Spark's classes causes several full collections
+)
 _COMPILE_LIGHTLY = ("-XX:TieredStopAtLevel=1",)
 # Ten times the defaults: only the hottest code is worth the time of the optimizing compiler.
 _COMPILE_LATER = (
@@ -79,7 +96,6 @@ def is_cluster(master: str) -> bool:
 
 def spark_settings(options: SparkOptions, java: Java, workspace: Path) -> dict[str, str]:
     """All settings of a session. `options.conf` overrides the defaults here."""
-    cores = psutil.cpu_count() or 1
     memory = min(_MOST_MEMORY_MB, psutil.virtual_memory().total // 2**21)
     driver_options = (_java_options(java, str(workspace), options.is_brief), options.java_options)
     settings = {
@@ -89,7 +105,6 @@ def spark_settings(options: SparkOptions, java: Java, workspace: Path) -> dict[s
         "spark.driver.extraJavaOptions": " ".join(filter(None, driver_options)),
         "spark.local.dir": str(workspace),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
-        "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.hadoop.fs.permissions.umask-mode": _umask(),  # Hadoop does not use the umask of the process
         **_FIXED,
     }

@@ -1,4 +1,5 @@
-"""Storage below the home folder: plain paths, and hard links, which never replace a file."""
+"""Storage below the home folder: plain paths, and hard links, which never replace a file. A home that ends
+with its process needs no syncs."""
 
 import contextlib
 import filecmp
@@ -99,6 +100,25 @@ class LocalStorage:
 
     def check(self) -> None:
         probe(self)
+
+
+class TemporaryStorage(LocalStorage):
+    """Storage in a folder that is removed with its process: nothing is synced, since nothing outlives it."""
+
+    def replace(self, key: Key, data: bytes) -> None:
+        path = self.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    @contextlib.contextmanager
+    def new_folder(self, key: Key, scratch: Path) -> Iterator[Path]:
+        del scratch
+        folder = self.path(key)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+    def settle(self, folder: Key) -> None:
+        pass
 
 
 def _link(file: Path, path: Path) -> bool:

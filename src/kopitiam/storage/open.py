@@ -13,7 +13,7 @@ from pyarrow import fs
 from kopitiam.contracts.config import Settings, StorageSection
 from kopitiam.contracts.errors import ConfigError
 from kopitiam.storage.arrow import ArrowStorage
-from kopitiam.storage.local import LocalStorage
+from kopitiam.storage.local import LocalStorage, TemporaryStorage
 from kopitiam.storage.port import Key, StoragePort
 from kopitiam.storage.probe import checked
 
@@ -30,21 +30,23 @@ def open_storage(settings: Settings) -> StoragePort:
 
 
 @contextlib.contextmanager
-def temporary_storage(settings: Settings) -> Iterator[None]:
-    """Storage of one private service, whose files are removed after the block. (A home is removed whole.)
+def temporary_storage(settings: Settings) -> Iterator[StoragePort]:
+    """Open storage whose files are removed after the block. (Those in a home are removed with the home.)
 
     A mounted folder is made for this user alone, whatever the umask.
     """
     place = urlsplit(settings.storage.url)
+    if settings.storage.url == HOME:
+        yield checked(lambda: TemporaryStorage(settings.home), f"file ({settings.home})")
+        return
     if place.scheme == "file":
         with contextlib.suppress(OSError):  # open_storage raises the reason
             Path(unquote(place.path)).mkdir(mode=0o700, parents=True, exist_ok=True)
     storage = open_storage(settings)
     try:
-        yield
+        yield storage
     finally:
-        if storage.is_shared:
-            storage.remove(Key())
+        storage.remove(Key())
 
 
 def hadoop_conf(settings: Settings) -> dict[str, str]:
@@ -53,6 +55,8 @@ def hadoop_conf(settings: Settings) -> dict[str, str]:
     if not section.url.startswith("s3://"):
         return {}
     conf = {
+        # Which Hadoop fills in on each machine; its default is /tmp.
+        "fs.s3a.buffer.dir": "${java.io.tmpdir}/s3a",
         "fs.s3a.access.key": section.access_key.get_secret_value(),
         "fs.s3a.secret.key": section.secret_key.get_secret_value(),
         "fs.s3a.endpoint": section.endpoint,

@@ -105,7 +105,7 @@ class Coordinator:
             self._thread.join(_STOPPING_SECONDS)
 
     def _run_until_stale(self) -> None:
-        """After an unexpected error, forget everything and rebuild it from the registry."""
+        """After an unexpected error, drop the state and rebuild it from the registry."""
         while not self._stopping.is_set():
             try:
                 self.run()

@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.messages import Heartbeat, NodeKind, NodeRecord
 from kopitiam.registry.records import Fence, Lease
 from kopitiam.supervision.coordinator import Coordinator
-from kopitiam.supervision.liveness import Decision, Liveness
+from kopitiam.supervision.liveness import UNREACHABLE, Decision, Liveness
+from kopitiam.supervision.membership import VERSION
 from kopitiam.supervision.service_watch import ServiceWatch
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Leadership:
         self._context = context
         self._registry_offset = self._registry_time() - now  # records carry the registry's time
         self._leases: dict[str, Lease] = {}
+        self._versions = {context.name: VERSION}  # by node
         self._lease_reads_left = _MAX_LEASE_READS
         self._trusted_until = now + 2 * context.pace.timeout_seconds
         self.liveness = Liveness(
@@ -73,8 +76,8 @@ class Leadership:
         for node in self._previous.values():
             if node.state == "stopped":
                 self.liveness.on_stopped(node.name, node.epoch)
-            elif node.alarm is not None and node.state != "alive":  # an alive node reports its own alarm
-                self.liveness.give_up(node.name, node.alarm)
+            elif node.state != "alive" and _is_given_up(node.alarm):  # an alive node reports its own alarm
+                self.liveness.give_up(node.name, node.alarm or "")
         self._are_gateways_alive = threading.Event()
         self.coordinator = Coordinator(
             context.registry, context.bus, fence, are_gateways_alive=self._are_gateways_alive.is_set
@@ -84,9 +87,19 @@ class Leadership:
     def on_heartbeat(self, beat: Heartbeat, now: float) -> list[Decision]:
         if not self._is_backed_by_lease(beat, now):
             return []
+        alarm = beat.alarm or self._other_version(beat)
         return self.liveness.on_heartbeat(
-            beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now, beat.trouble
+            beat.node, beat.kind, beat.epoch, beat.pid, beat.url, now, alarm, beat.host
         )
+
+    def _other_version(self, beat: Heartbeat) -> str | None:
+        """Name a node whose version is not that of most nodes; if two are equally common, the leader's is
+        right."""
+        self._versions[beat.node] = beat.version or "unknown"
+        counts = Counter(self._versions.values())
+        usual = max(counts, key=lambda version: (counts[version], version == VERSION))
+        version = self._versions[beat.node]
+        return None if version == usual else f"runs version {version} on {beat.host}, and the others {usual}"
 
     def read_stopped_nodes(self, now: float) -> None:
         """Called on STOPPED: stopping nodes write their record first. The message alone stops nothing."""
@@ -119,7 +132,7 @@ class Leadership:
             if (lease := self._leases.get(node.name)) is None:
                 continue
             if lease.epoch < node.epoch:
-                self.liveness.forget_epoch(node.name, lease.epoch)  # the registry was restored
+                self.liveness.drop_epoch(node.name, lease.epoch)  # the registry was restored
             if not lease.is_released:
                 self.liveness.on_taken_over(node.name, lease.epoch, now)
             elif node.pid is not None:
@@ -145,7 +158,7 @@ class Leadership:
         records = {node.name: node for node in self._context.registry.nodes()}
         self._handle_stop_records(records, now)
         for removed in self._reported.keys() - self._context.roster().kinds:
-            self._context.registry.forget_node(removed, self.fence)
+            self._context.registry.delete_node(removed, self.fence)
             del self._reported[removed]
         for observed in (*self.liveness.nodes(now), *self._context.services.nodes(now)):
             node = replace(observed, since=observed.since + self._registry_offset)
@@ -200,7 +213,7 @@ class Leadership:
             last = self._reported.get(node.name, before)
             if (last.state, node.state) == ("alive", "starting"):
                 return last
-            node = replace(node, pid=before.pid, url=before.url, epoch=before.epoch)
+            node = replace(node, pid=before.pid, url=before.url, epoch=before.epoch, host=before.host)
         is_same = (before.state, before.epoch) == (node.state, node.epoch)
         return replace(node, since=before.since) if is_same else node
 
@@ -211,3 +224,7 @@ class Leadership:
         except Unavailable as error:
             _log.warning("leading: %s", error)
             return {}
+
+
+def _is_given_up(alarm: str | None) -> bool:
+    return alarm is not None and not alarm.startswith(UNREACHABLE)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from kopitiam.contracts.messages import NodeKind, NodeRecord, NodeState
 
+UNREACHABLE = "its machine cannot be reached"  # begins the alarm of a node that is still revived
+
 
 class Backoff(NamedTuple):
     first_seconds: float = 10.0
@@ -56,6 +58,9 @@ class _Node:
     epoch: int = 0
     pid: int | None = None  # None before the first heartbeat
     url: str | None = None
+    host: str | None = None
+    failure: str | None = None  # of the last revive command
+    unreached: int = 0  # revive commands in a row that did not reach its machine
     attempts: int = 0
     alarm: str | None = None
     is_lost: bool = False  # declared dead, without a heartbeat since
@@ -107,9 +112,10 @@ class Liveness:
         pid: int,
         url: str | None,
         now: float,
-        trouble: str | None = None,
+        alarm: str | None = None,
+        host: str | None = None,
     ) -> list[Decision]:
-        """`trouble` is shown as the node's alarm until a heartbeat arrives without it."""
+        """`alarm` is shown as the node's alarm until a heartbeat arrives without it."""
         now = self._advance(now)
         known = self._nodes.get(node)
         if known is None or known.kind != kind or epoch < known.epoch:
@@ -122,9 +128,9 @@ class Liveness:
             known.stable_at = now + self._stable
         elif now >= known.stable_at:
             known.attempts = 0
-        known.epoch, known.pid, known.url = epoch, pid, url
+        known.epoch, known.pid, known.url, known.host = epoch, pid, url, host
         known.deadline = now + self._timeout
-        known.alarm, known.is_lost = trouble, False
+        known.alarm, known.is_lost, known.failure, known.unreached = alarm, False, None, 0
         return decisions
 
     def on_stopped(self, node: str, epoch: int = 0) -> None:
@@ -152,7 +158,7 @@ class Liveness:
             known.enter("starting", observed)
             known.deadline = observed + self._timeout
 
-    def forget_epoch(self, node: str, epoch: int) -> None:
+    def drop_epoch(self, node: str, epoch: int) -> None:
         """The registry was restored and has an earlier epoch than the last heartbeat: accept that one."""
         if known := self._nodes.get(node):
             known.epoch = epoch
@@ -171,9 +177,22 @@ class Liveness:
             if node.state != "stopped":
                 node.deadline = max(node.deadline, now + self._timeout)
 
-    def on_revived(self, node: str, now: float) -> None:
-        """The revive command has run: give the node time to start."""
+    def on_unreachable(self, node: str, now: float, failure: str) -> None:
+        """The revive command could not reach the machine of the node: try again after the first backoff, for
+        as long as it takes. It does not count as an attempt, but as many in a row raise an alarm."""
         known = self._nodes.get(node)
+        if known is None or known.state != "dead":
+            return
+        known.attempts, known.unreached = max(0, known.attempts - 1), known.unreached + 1
+        known.deadline = self._observed_until(now) + self._backoff.first_seconds
+        if known.unreached >= self._limit:
+            known.alarm = f"{UNREACHABLE}: {failure}"
+
+    def on_revived(self, node: str, now: float, failure: str | None = None) -> None:
+        """The revive command has run: give the node time to start. An alarm will name its `failure`."""
+        known = self._nodes.get(node)
+        if known is not None:
+            known.failure, known.unreached = failure, 0
         if known is not None and known.state in ("dead", "starting"):
             known.enter("starting", now)
             known.deadline = self._observed_until(now) + self._backoff.after(max(known.attempts, 1))
@@ -195,7 +214,7 @@ class Liveness:
     def _revive_or_give_up(self, name: str, node: _Node, now: float) -> list[Decision]:
         node.enter("dead", now)
         if not node.is_lost:
-            node.alarm = None  # its own trouble, reported while alive
+            node.alarm = None  # its own alarm, reported while alive
         node.is_lost = True
         if node.attempts < self._limit:
             node.attempts += 1
@@ -204,7 +223,8 @@ class Liveness:
         node.deadline = math.inf
         if node.alarm is not None:
             return []
-        node.alarm = f"no heartbeat after {node.attempts} attempts to revive it"
+        reason = f": {node.failure}" if node.failure else ""
+        node.alarm = f"no heartbeat after {node.attempts} attempts to revive it{reason}"
         return [Alarm(name, node.alarm)]
 
     def _advance(self, now: float) -> float:
@@ -236,5 +256,5 @@ def _record(name: str, node: _Node, now: float) -> NodeRecord:
     is_overdue = node.state in ("alive", "starting") and now >= node.deadline
     state: NodeState = "dead" if is_overdue else node.state
     since = node.deadline if is_overdue else node.since
-    alarm = None if is_overdue and not node.is_lost else node.alarm  # its own trouble, reported while alive
-    return NodeRecord(name, node.kind, node.pid, node.url, state, since, node.epoch, alarm)
+    alarm = None if is_overdue and not node.is_lost else node.alarm  # its own alarm, reported while alive
+    return NodeRecord(name, node.kind, node.pid, node.url, state, since, node.epoch, alarm, host=node.host)

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from kopitiam.bus.port import BusPort
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from kopitiam.registry.registry import Registry
 
 _LEAVING_SECONDS = 4.0  # for all steps of leaving: a node exits within ten
-_MAX_CHARACTERS = 1000  # of `trouble`, as the message allows
+_MAX_CHARACTERS = 1000  # of `alarm`, as the message allows
+_MOST_OFFSET_SECONDS = 60.0  # of this machine's clock to the registry's
+_RENEWALS_PER_CLOCK_CHECK = 5
+VERSION = version("kopitiam")
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +41,7 @@ class NodeContext:
     registry: "Registry"
     bus: BusPort
     pace: MonitorSection
+    host: str = ""
 
 
 class Membership:
@@ -50,12 +55,14 @@ class Membership:
         self.context = context
         self._on_lost = on_lost
         self._failure_reason: Callable[[], str | None] = lambda: None
-        self._trouble: Callable[[], str | None] = lambda: None
+        self._alarm: Callable[[], str | None] = lambda: None
         self._holder = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._is_lost = False
         self._since = context.registry.now()
         self._url: str | None = None
+        self._clock_alarm: str | None = None
+        self._renewals = 0
         epoch = context.registry.take_over(context.name, self._holder, context.pace.timeout_seconds)
         self.fence = Fence(context.name, epoch, self._holder)
         self._threads = [
@@ -69,12 +76,12 @@ class Membership:
         self,
         url: str | None = None,
         failure_reason: Callable[[], str | None] = lambda: None,
-        trouble: Callable[[], str | None] = lambda: None,
+        alarm: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Report the node alive, and start the threads. Both callbacks must return at once, None if all is
-        well: `failure_reason` says why the work has failed, `trouble` why the work of a living node makes no
+        well: `failure_reason` says why the work has failed, `alarm` why the work of a living node makes no
         progress, which the leader shows as the node's alarm."""
-        self._url, self._failure_reason, self._trouble = url, failure_reason, trouble
+        self._url, self._failure_reason, self._alarm = url, failure_reason, alarm
         self.context.registry.report_node(self._record("alive", self._since), self.fence)
         for thread in self._threads:
             thread.start()
@@ -127,7 +134,7 @@ class Membership:
             self._stopped.set()
             self._on_lost(ServiceError(f"{self.context.name}: {reason}"))
             return
-        trouble = self._trouble()
+        alarm = self._alarm() or self._clock_alarm
         self.context.bus.publish(
             HEARTBEAT_TOPIC,
             Heartbeat(
@@ -137,7 +144,9 @@ class Membership:
                 pid=os.getpid(),
                 url=self._url,
                 sent_at=time.time(),
-                trouble=trouble[:_MAX_CHARACTERS] if trouble else None,
+                alarm=alarm[:_MAX_CHARACTERS] if alarm else None,
+                host=self.context.host or None,
+                version=VERSION,
             ),
         )
 
@@ -148,8 +157,30 @@ class Membership:
             reason = f"another process has taken its lease; epoch {epoch} is stale"
             self._is_lost = True
             self._on_lost(StaleEpoch(f"{context.name}: {reason}"))
+            return
+        if self._renewals % _RENEWALS_PER_CLOCK_CHECK == 0:
+            self._check_clock()
+        self._renewals += 1
+
+    def _check_clock(self) -> None:
+        """Name a wrong clock. Nothing depends on it, but times in logs and reports are wrong."""
+        offset = self.context.registry.clock_offset()
+        is_wrong = abs(offset) > _MOST_OFFSET_SECONDS
+        direction = "ahead of" if offset > 0 else "behind"
+        alarm = f"the clock of {self.context.host} is {abs(offset):,.0f} s {direction} the registry's"
+        if is_wrong and self._clock_alarm is None:
+            _log.error("%s", alarm)
+        self._clock_alarm = alarm if is_wrong else None
 
     def _record(self, state: NodeState, since: float) -> NodeRecord:
+        context = self.context
         return NodeRecord(
-            self.context.name, self.context.kind, os.getpid(), self._url, state, since, self.fence.epoch
+            context.name,
+            context.kind,
+            os.getpid(),
+            self._url,
+            state,
+            since,
+            self.fence.epoch,
+            host=context.host or None,
         )

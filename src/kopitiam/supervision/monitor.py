@@ -37,6 +37,7 @@ from kopitiam.supervision.election import (
 )
 from kopitiam.supervision.leadership import Leadership, MonitorContext
 from kopitiam.supervision.liveness import Alarm, Decision, Recovered, Revive
+from kopitiam.supervision.reviver import handle_revived
 from kopitiam.system.crash_points import crash_point
 
 LEASE = "leader"
@@ -102,14 +103,14 @@ class Monitor:
             return None
         return f"the decision loop has been stalled for {bound:.0f} s"
 
-    def on_revived(self, node: str) -> None:
-        """The revive command of `node` has run. Callable from any thread."""
-        self._inbox.put(lambda: self._handle_revived(node))
+    def on_revived(self, node: str, failure: str | None = None) -> None:
+        """The revive command of `node` has run, or failed. Callable from any thread."""
+        self._inbox.put(lambda: self._handle_revived(node, failure))
 
-    def _handle_revived(self, node: str) -> None:
-        self._context.services.on_revived(node, self._steady())
+    def _handle_revived(self, node: str, failure: str | None) -> None:
+        self._context.services.on_revived(node, self._steady(), failure)
         if self._leadership is not None:
-            self._leadership.liveness.on_revived(node, self._steady())
+            handle_revived(self._leadership.liveness, node, self._steady(), failure)
 
     def _waiting_events(self) -> Iterator[Message | Callable[[], None] | None]:
         """All events that are waiting: with a slow registry, one event per iteration would fall behind the
@@ -278,7 +279,7 @@ class Monitor:
         try:
             if not context.registry.holds(context.node_fence):
                 return None
-            crash_point("epoch.wanted")
+            crash_point("epoch.requested")
             epoch = context.registry.take_over_if_higher(
                 LEASE, self._my_id, self._holder, context.pace.timeout_seconds
             )

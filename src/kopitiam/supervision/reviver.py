@@ -13,22 +13,32 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kopitiam.contracts.errors import ConfigError
+from kopitiam.supervision.liveness import Liveness
 
 _TIMEOUT_SECONDS = 60.0  # of one command
 _ENDING_SECONDS = 2.0
 _MAX_CONCURRENT = 4
+_NOT_CONNECTED = "exit code 255"  # of ssh
 _log = logging.getLogger(__name__)
 
 
 class Reviver:
-    def __init__(self, command: str, config: Path | None, on_done: Callable[[str], None]) -> None:
-        """`{node}` and `{config}` are substituted; `on_done` is called with each node after its command.
+    def __init__(
+        self,
+        command: str,
+        config: Path | None,
+        on_done: Callable[[str, str | None], None],
+        host_of: Callable[[str], str],
+    ) -> None:
+        """`{node}`, `{host}` and `{config}` are substituted; `on_done` is called with each node after its
+        command, and with the reason if it failed.
 
         Raises `ConfigError` if the command is malformed.
         """
         self._command = command
         self._config = config
         self._on_done = on_done
+        self._host_of = host_of
         self._slots = threading.Semaphore(_MAX_CONCURRENT)
         self._lock = threading.Lock()
         self._commands: dict[str, subprocess.Popen[str] | None] = {}  # None while queued
@@ -63,39 +73,49 @@ class Reviver:
             # Without a file, all settings come from the environment.
             command = self._command if self._config else self._command.replace("--config {config}", "")
             words = shlex.split(command)
-            argv = [word.format(node=node, config=self._config or "kopitiam.toml") for word in words]
+            values = {
+                "node": node,
+                "host": self._host_of(node),
+                "config": self._config or "kopitiam.toml",
+            }
+            argv = [word.format(**values) for word in words]
         except (ValueError, KeyError, IndexError) as error:
             raise ConfigError(f"monitor.revive: {self._command!r}: {error}") from None
         if not argv:
-            raise ConfigError("monitor.revive: want a command")
+            raise ConfigError("monitor.revive: expected a command")
         if argv[0] == "kopi":  # this installation, whatever the PATH says
             argv[:1] = [sys.executable, "-m", "kopitiam"]
         return argv
 
     def _run(self, node: str) -> None:
+        failure = None
         with self._slots:
             try:
-                self._execute(node)
+                failure = self._execute(node)
             except (OSError, subprocess.TimeoutExpired) as error:
-                _log.error("reviving %s: %s", node, error)
+                failure = str(error)
             finally:
                 with self._lock:
                     del self._commands[node]
-        self._on_done(node)
+        if failure is not None:
+            _log.error("reviving %s on %s: %s", node, self._host_of(node), failure)
+        self._on_done(node, failure)
 
-    def _execute(self, node: str) -> None:
+    def _execute(self, node: str) -> str | None:
+        """Returns why the command failed; None if it succeeded."""
         process = self._start(node)
         if process is None:
-            return
+            return None
         with process:
             try:
                 output, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 _signal(process, signal.SIGKILL)
                 raise
-        if process.returncode and not self._is_closed:
-            last = (errors.strip() or output.strip() or "no output").splitlines()[-1]
-            _log.error("reviving %s: exit code %d: %s", node, process.returncode, last)
+        if not process.returncode or self._is_closed:
+            return None
+        last = (errors.strip() or output.strip() or "no output").splitlines()[-1]
+        return f"exit code {process.returncode}: {last}"
 
     def _start(self, node: str) -> "subprocess.Popen[str] | None":
         """None after `close`, which ends everything started here."""
@@ -113,6 +133,14 @@ class Reviver:
             )
             self._commands[node] = process
             return process
+
+
+def handle_revived(liveness: Liveness, node: str, now: float, failure: str | None) -> None:
+    """Tell the state machine how the command for a node has ended."""
+    if failure is not None and failure.startswith(_NOT_CONNECTED):
+        liveness.on_unreachable(node, now, failure)
+    else:
+        liveness.on_revived(node, now, failure)
 
 
 def _signal(process: "subprocess.Popen[str]", number: signal.Signals) -> None:

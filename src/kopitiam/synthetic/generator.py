@@ -46,7 +46,7 @@ def generate(
     Raises ConfigError for a bad seed or scale, InputError if `out` is not a new or empty folder.
     """
     if seed < 0:
-        raise ConfigError(f"seed {seed}: want 0 or more")
+        raise ConfigError(f"seed {seed}: expected 0 or more")
     months = plan(scale)
     _require_empty(out)
     wild = WildSales.of_seed(seed, months) if profile is Profile.WILD else None

@@ -54,7 +54,7 @@ def plan(scale: float) -> list[Month]:
     """Return all months with their row counts. Raises ConfigError if the scale is out of range."""
     """Return all months with their row counts. Raises ConfigError if the scale is out of range."""
     if not (math.isfinite(scale) and 0 < scale <= MAX_SCALE):
-        raise ConfigError(f"scale {scale}: want more than 0 and at most {MAX_SCALE:g}")
+        raise ConfigError(f"scale {scale}: expected more than 0 and at most {MAX_SCALE:g}")
     calendar = [divmod(FIRST_YEAR * 12 + FIRST_MONTH - 1 + index, 12) for index in range(MONTHS)]
     days = [monthrange(year, month + 1)[1] for year, month in calendar]
     transactions = _spread(round(TRANSACTIONS * scale), days)

@@ -1,10 +1,11 @@
-"""Files of this machine: durable and atomic writes, file locks, and folders closed to other users."""
+"""Files of this machine: durable and atomic writes, file locks, folders closed to other users, the cache."""
 
 import contextlib
 import fcntl
 import logging
 import os
 import stat
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,15 +15,22 @@ from typing import IO, BinaryIO
 from kopitiam.contracts.errors import InputError, ServiceError
 
 
+def cache_folder() -> Path:
+    """The folder of files that `kopi warm` makes once for an installation."""
+    return Path(os.environ.get("KOPI_CACHE", Path(sys.prefix) / "share" / "kopitiam"))
+
+
 @contextlib.contextmanager
-def atomic_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `path`, synced, only if the block succeeds."""
+def atomic_file(path: Path, mode: int = 0o666, *, is_synced: bool = True) -> Iterator[BinaryIO]:
+    """Open a new file that replaces `path` only if the block succeeds. Its bytes are synced before, unless
+    the caller makes them durable later, or not at all."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if is_synced:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

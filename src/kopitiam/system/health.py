@@ -18,10 +18,10 @@ _FINAL_STEP_SECONDS = 30.0  # a failed final step is retried every ten; after th
 class Health:
     """Progress of the work, for a gateway in the same process or the heartbeats of a fleet's pipeline.
 
-    Clients see `trouble` and `reason`, which name no path of the server.
+    Clients see `failure` and `reason`, which name no path of the server.
     """
 
-    trouble: str | None = None  # of the stream and of Spark's process
+    failure: str | None = None  # of the stream and of Spark's process
     steps: int = 0  # batches committed, answers published, runs failed: each is progress
     steady: Callable[[], float] = field(default=time.monotonic, repr=False)
     _final: tuple[float, str] | None = None  # when a final step last failed, and why
@@ -29,8 +29,8 @@ class Health:
     @property
     def reason(self) -> str | None:
         """Why the work makes no progress; None if it does. Final steps may fail while the stream works."""
-        if self.trouble is not None:
-            return self.trouble
+        if self.failure is not None:
+            return self.failure
         failed = self._final
         if failed is None or self.steady() - failed[0] > _FINAL_STEP_SECONDS:
             return None
@@ -38,7 +38,7 @@ class Health:
 
     def record_progress(self) -> None:
         self.steps += 1
-        self.trouble = None
+        self.failure = None
 
     def on_final_step_failed(self, reason: str) -> None:
         self._final = (self.steady(), reason)

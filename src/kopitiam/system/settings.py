@@ -51,7 +51,7 @@ def load_settings(file: Path | None = None) -> Settings:
         origin = file if is_from_file else "environment"
         raise ConfigError(f"{origin}: {'.'.join(parts)}: {flaw['msg']}") from None
     except SettingsError as error:
-        raise ConfigError(f"environment: {error}; want JSON") from None
+        raise ConfigError(f"environment: {error}; expected JSON") from None
     return Settings.model_construct(loaded.model_fields_set, **dict(loaded))
 
 

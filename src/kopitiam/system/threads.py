@@ -10,18 +10,18 @@ _FINISHING_SECONDS = 1.0  # the next process repeats work that is not done by th
 
 @contextlib.contextmanager
 def run_threads(
-    *works: Callable[[], None], stop: Sequence[Callable[[], None]], trouble: "Future[None]"
+    *works: Callable[[], None], stop: Sequence[Callable[[], None]], failure: "Future[None]"
 ) -> Iterator[None]:
     """Run each function on its own thread during the block, then call `stop` and wait briefly for them.
 
-    `trouble` gets the first exception that one of them raises.
+    `failure` gets the first exception that one of them raises.
     """
 
     def watched(work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:
-            fail(trouble, error)
+            fail(failure, error)
 
     threads = [threading.Thread(target=watched, args=(work,), daemon=True) for work in works]
     for thread in threads:
@@ -35,7 +35,7 @@ def run_threads(
             thread.join(_FINISHING_SECONDS)
 
 
-def fail(trouble: "Future[None]", error: Exception) -> None:
+def fail(failure: "Future[None]", error: Exception) -> None:
     """Set the exception, unless the future has one."""
     with contextlib.suppress(InvalidStateError):
-        trouble.set_exception(error)
+        failure.set_exception(error)

@@ -151,13 +151,13 @@ SUMMARY_FILE = "summary.json"
 
 @dataclass(frozen=True)
 class RecordedSummary:
-    """The content of `summary.json`, unchecked. `trouble` says why an existing file cannot be read."""
+    """The content of `summary.json`, unchecked. `failure` says why an existing file cannot be read."""
 
     question_set: QuestionSet | None = None
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unmatched: Mapping[str, Any] = field(default_factory=dict)
     answers: Mapping[str, Any] = field(default_factory=dict)
-    trouble: str = ""
+    failure: str = ""
 
 
 def read_summary(results: Path) -> RecordedSummary:
@@ -172,7 +172,7 @@ def read_summary(results: Path) -> RecordedSummary:
         unmatched, answers = dict(content.get("unmatched", {})), dict(content.get("answers", {}))
         return RecordedSummary(question_set, tables, unmatched, answers)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, UserError) as error:
-        return RecordedSummary(trouble=f"{type(error).__name__}: {error}")
+        return RecordedSummary(failure=f"{type(error).__name__}: {error}")
 
 
 def _question_set(content: Mapping[str, Any]) -> QuestionSet:
@@ -186,8 +186,8 @@ def compare_summary(
     answers: Mapping[str, int],
 ) -> Iterator[SummaryFigure]:
     """Compare the figures that the summary records with those counted by the check."""
-    if summary.trouble:
-        yield SummaryFigure(SUMMARY_FILE, "a summary", summary.trouble)
+    if summary.failure:
+        yield SummaryFigure(SUMMARY_FILE, "a summary", summary.failure)
     if summary.tables:
         for table, count in counts.items():
             yield from _compare_table(table, count, summary.tables.get(table, {}))

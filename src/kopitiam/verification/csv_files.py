@@ -1,4 +1,4 @@
-"""Finds the CSV files of a table and reads them in DuckDB as text, strictly by the CSV standard.
+"""Reads CSV files in DuckDB as text, strictly by the CSV standard.
 
 DuckDB strips blanks before a quote, refuses mixed line ends, and ends a row at a quoted newline when it reads
 in parallel. So each file is inspected first: Python's csv module copies a file with irregular quotes or line
@@ -22,7 +22,8 @@ from kopitiam.contracts.errors import InputError
 
 _PIECE_BYTES = 16 << 20
 LONGEST_ROW_BYTES = 4 << 20  # above the default limits of DuckDB and the csv module
-_STRAY_QUOTE = re.compile(rb'[^,\n]"[^,\r\n]')
+SEPARATORS = ",;\t"
+_STRAY_QUOTES = {s: re.compile(rb'[^%b\n]"[^%b\r\n]' % (s.encode(), s.encode())) for s in SEPARATORS}
 
 
 @dataclass(frozen=True)
@@ -33,54 +34,46 @@ class CsvFile:
     origin: Path
     header: tuple[str, ...]
     has_quotes: bool
+    separator: str = ","
 
 
-def files_of_table(data: Path, table: str) -> list[Path]:
-    """Find files such as `stores/stores.csv` or `4.transactions/transactions_202401.csv`.
-
-    Raises InputError if the table has no folder, two folders, or no file.
-    """
-    if not data.is_dir():
-        raise InputError(f"{data}: no such folder")
-    named = re.compile(rf"(\d+\.\s*)?{re.escape(table)}")
-    folders = sorted(path for path in data.iterdir() if path.is_dir() and named.fullmatch(path.name))
-    if not folders:
-        raise InputError(f"{data}: no folder {table} (a number before it, as in 4.{table}, is fine)")
-    if len(folders) > 1:
-        raise InputError(f"{data}: table {table} is there twice: {', '.join(f.name for f in folders)}")
-    belongs = re.compile(rf"{re.escape(table)}(_.*)?", re.DOTALL)
-    files = sorted(path for path in folders[0].glob("*.csv") if belongs.fullmatch(path.stem))
-    if not files:
-        raise InputError(f"{folders[0]}: no file {table}.csv or {table}_*.csv")
-    return files
-
-
-def open_csv(origin: Path, scratch: Path) -> CsvFile:
+def open_csv(path: Path, scratch: Path, origin: Path | None = None, names: Sequence[str] = ()) -> CsvFile:
     """Return the file itself if it is regular, else a regular copy in the folder `scratch`.
 
-    Raises InputError if it is empty, unreadable or not UTF-8.
+    The separator is the one by which most of `names` are in the header. `origin` is the file that people
+    know, if it is another one. Raises InputError if the file is empty, unreadable or not UTF-8.
     """
+    origin = origin or path
     try:
-        header = next(_rows(origin), None)
-        if header is None:
+        headers = {separator: next(_rows(path, separator), []) for separator in SEPARATORS}
+        separator = max(SEPARATORS, key=lambda s: len({c.lower() for c in headers[s]} & set(names)))
+        header = _named(headers[separator], names)
+        if not header:
             raise InputError(f"{origin}: empty, without even a header")
-        is_regular, has_quotes = _inspect(origin)
-        path = origin if is_regular else _regular_copy(origin, scratch)
+        is_regular, has_quotes = _inspect(path, separator)
+        if not is_regular:
+            path, separator = _regular_copy(path, scratch, separator), ","
     except UnicodeDecodeError:
         raise InputError(f"{origin}: not UTF-8 text") from None
     except (OSError, csv.Error) as error:
         raise InputError(f"{origin}: cannot be read: {error}") from None
-    return CsvFile(path, origin, tuple(header), has_quotes or not is_regular)
+    return CsvFile(path, origin, tuple(header), has_quotes or not is_regular, separator)
 
 
-def _rows(path: Path) -> Iterator[list[str]]:
+def _named(header: list[str], names: Sequence[str]) -> list[str]:
+    """Return the header; a name that only differs in case from one of `names` is replaced by that one."""
+    absent = set(names).difference(header)
+    return [column.lower() if column.lower() in absent else column for column in header]
+
+
+def _rows(path: Path, separator: str) -> Iterator[list[str]]:
     """Yield all rows that are not blank, the header first."""
     csv.field_size_limit(LONGEST_ROW_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        yield from filter(None, csv.reader(file))
+        yield from filter(None, csv.reader(file, delimiter=separator))
 
 
-def _inspect(path: Path) -> tuple[bool, bool]:
+def _inspect(path: Path, separator: str) -> tuple[bool, bool]:
     """Return whether quotes and line ends are regular, and whether there are quotes at all."""
     quotes = 0
     has_stray_quotes = False
@@ -90,7 +83,7 @@ def _inspect(path: Path) -> tuple[bool, bool]:
             line_ends.add(_line_end(piece))
             if b'"' in piece:
                 quotes += piece.count(b'"')
-                has_stray_quotes |= bool(_STRAY_QUOTE.search(piece.replace(b'""', b"")))
+                has_stray_quotes |= bool(_STRAY_QUOTES[separator].search(piece.replace(b'""', b"")))
     has_regular_quotes = quotes % 2 == 0 and not has_stray_quotes
     has_regular_lines = line_ends in ({b"\n"}, {b"\r\n"}) and not _starts_with_blank_line(path)
     return has_regular_quotes and has_regular_lines, quotes > 0
@@ -110,11 +103,11 @@ def _starts_with_blank_line(path: Path) -> bool:
         return file.readline().removeprefix(codecs.BOM_UTF8).strip(b"\r\n") == b""
 
 
-def _regular_copy(origin: Path, scratch: Path) -> Path:
+def _regular_copy(origin: Path, scratch: Path, separator: str) -> Path:
     copy = scratch / f"{len(list(scratch.glob('*.csv')))}.csv"
     with copy.open("w", encoding="utf-8", newline="") as file:
         # all cells in quotes: by default the module does not quote a lone carriage return
-        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(_rows(origin))
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(_rows(origin, separator))
     return copy
 
 
@@ -151,8 +144,8 @@ def count_overlong_rows(database: duckdb.DuckDBPyConnection, files: Sequence[Csv
     return len(skipped)
 
 
-def _format(file: CsvFile) -> tuple[tuple[str, ...], bool]:
-    return file.header, file.has_quotes
+def _format(file: CsvFile) -> tuple[tuple[str, ...], bool, str]:
+    return file.header, file.has_quotes, file.separator
 
 
 def _read_alike(
@@ -164,7 +157,7 @@ def _read_alike(
         columns={f"cell_{i}": "VARCHAR" for i in range(len(header) + 1)},
         header=True,
         auto_detect=False,
-        delimiter=",",
+        delimiter=files[0].separator,
         quotechar='"',
         escapechar='"',
         na_values=_NEVER_IN_A_CELL,

@@ -20,10 +20,10 @@ from kopitiam.verification.csv_files import (
     IS_WHOLE,
     CsvFile,
     count_overlong_rows,
-    files_of_table,
     open_csv,
     read_as_text,
 )
+from kopitiam.verification.exports import Export, Exports, plain_file
 
 # Macros return NULL for a cell with a spelling that is not allowed.
 CONVERSIONS = r"""
@@ -84,14 +84,23 @@ def questions_or_catalog(questions: Iterable[Question] | None) -> list[Question]
 def load_tables(data: Path, questions: Iterable[Question] | None = None) -> Iterator[LoadedTables]:
     """Load only the tables and columns that the questions read; None means the catalog's questions."""
     columns = _columns_to_read(questions_or_catalog(questions))
-    paths = {table: files_of_table(data, table) for table in columns}
+    exports = Exports(data)
+    found = {table: exports.of_table(table) for table in columns}
     with TemporaryDirectory(prefix="kopi-verify-") as folder:
         scratch = Path(folder)
         with duckdb.connect(config={"temp_directory": str(scratch / "spilled")}) as database:
             database.execute(CONVERSIONS)
-            files = {table: [open_csv(path, scratch) for path in paths[table]] for table in columns}
+            files = {
+                table: [_open(export, scratch, columns[table]) for export in found[table]]
+                for table in columns
+            }
             counts = {table: _load(database, table, columns[table], files[table]) for table in columns}
             yield LoadedTables(database, scratch, counts)
+
+
+def _open(export: Export, scratch: Path, columns: list[Column]) -> CsvFile:
+    names = [column.name for column in columns]
+    return open_csv(plain_file(export, scratch), scratch, export.origin, names)
 
 
 def _columns_to_read(questions: Iterable[Question]) -> dict[str, list[Column]]:

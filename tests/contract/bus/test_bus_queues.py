@@ -80,18 +80,18 @@ def test_unhandled_messages_of_a_cancelled_consumer_go_to_another(node) -> None:
 
 
 def test_a_message_whose_handler_fails_is_redelivered(node) -> None:
-    inbox, bus, troubles = Inbox(), node(), [OSError("first"), OSError("second")]
+    inbox, bus, failures = Inbox(), node(), [OSError("first"), OSError("second")]
 
     def handle(message) -> None:
-        if troubles:
-            raise troubles.pop(0)
+        if failures:
+            raise failures.pop(0)
         inbox(message)
 
     bus.consume("work", handle)
     bus.send("work", numbered_message(1))
     bus.send("work", numbered_message(2))
     assert inbox.wait_for(1, 2) == [1, 2]
-    assert not troubles
+    assert not failures
 
 
 def test_a_message_whose_handler_always_fails_is_dropped_in_the_end(node, caplog) -> None:

@@ -72,6 +72,7 @@ def test_another_process_finds_the_running_broker_by_its_folder(rabbitmq) -> Non
     assert other.pid == rabbitmq.pid, "the broker that runs is not started again"
 
 
+@pytest.mark.long
 def test_another_process_can_stop_the_broker_by_its_folder_and_no_process_is_left(own_folder) -> None:
     broker = PrivateBroker(own_folder)
     broker.start()

@@ -30,7 +30,7 @@ def test_an_attempt_counts_for_each_run_until_it_is_withdrawn(registry, open_run
     assert registry.attempts([one, other], "batch") == {one: [Attempt("a2", "Spark's process died")]}
 
 
-def test_a_commit_forgets_the_attempts_at_its_batch_only(registry, open_run, put, fence) -> None:
+def test_a_commit_deletes_the_attempts_at_its_batch_only(registry, open_run, put, fence) -> None:
     one, other = open_run(), open_run()
     put(one, 0)
     registry.begin_attempt("a1", "batch", [one, other], fence)
@@ -52,7 +52,7 @@ def test_pipelines_at_other_shards_of_a_run_do_not_count_each_others_attempts(
     assert registry.attempts([run], "batch") == {run: [Attempt("b1")]}
 
 
-def test_published_answers_forget_the_attempts_at_them(registry, open_run, fence) -> None:
+def test_published_answers_delete_the_attempts_at_them(registry, open_run, fence) -> None:
     run = open_run()
     registry.move(run, RunState.SEALED)
     registry.move(run, RunState.FINAL)
@@ -81,9 +81,9 @@ def test_deleting_a_run_deletes_its_attempts(registry, open_run, fence) -> None:
     run = open_run()
     registry.begin_attempt("a1", "batch", [run], fence)
     registry.force_end(run, "cancelled")
-    registry.forget_chunks(run)
+    registry.delete_chunks(run)
     assert registry.attempts([run], "batch") == {}
-    assert registry.forget_run(run)
+    assert registry.delete_run(run)
 
 
 def test_three_attempts_that_ended_badly_are_enough() -> None:

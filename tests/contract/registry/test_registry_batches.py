@@ -229,7 +229,7 @@ def test_a_batch_is_committed_whole_or_not_at_all(registry, run, commit) -> None
 )
 def test_an_invalid_batch_is_refused_before_the_database(registry, flaw) -> None:
     sound: dict[str, Any] = {"query": "q", "batch": 0, "spans": {0: (0, 0)}}
-    with pytest.raises(ValueError, match=r"want|no table"):
+    with pytest.raises(ValueError, match=r"expected|no table"):
         registry.commit_batch(Batch(**(sound | flaw)))
 
 
@@ -237,10 +237,10 @@ def test_progress_stays_when_a_run_is_over_and_is_deleted_with_it(registry, run,
     commit(0, 0, 1, users(run), partials=(Partial(run, "p/1"),))
     registry.force_end(run, "enough")
     assert registry.partials(run) == [Partial(run, "p/1")]
-    registry.forget_chunks(run)
+    registry.delete_chunks(run)
     assert registry.progress(run) == {"users": {0: Volume(1, 10)}}
     assert registry.partials(run) == []
-    assert registry.forget_run(run)
+    assert registry.delete_run(run)
     with pytest.raises(RunNotFound):
         registry.progress(run)
     assert registry.positions([0]) == {0: 1}
@@ -249,7 +249,7 @@ def test_progress_stays_when_a_run_is_over_and_is_deleted_with_it(registry, run,
 def test_partials_are_forgotten_with_their_run(registry, run, commit) -> None:
     commit(0, 0, 1, users(run), partials=(Partial(run, "p/1"),))
     registry.force_end(run, "enough")
-    registry.forget_run(run)
+    registry.delete_run(run)
     assert registry.partial_paths("") == set()
 
 

@@ -119,7 +119,7 @@ def test_the_head_of_the_log_skips_deleted_runs(registry, open_run, put) -> None
     for number, run in enumerate((forgotten, kept, forgotten, forgotten)):
         put(run, number)
     registry.force_end(forgotten, "enough")
-    registry.forget_run(forgotten)
+    registry.delete_run(forgotten)
     assert registry.log_head(0, 0, 10, PLENTY) == 4
     assert registry.log_head(0, 2, 10, PLENTY) == 4
     put(kept, 4)
@@ -168,7 +168,7 @@ def test_a_chunk_of_an_unknown_run_is_refused(registry, put) -> None:
 
 @pytest.mark.parametrize("flaw", [{"number": -1}, {"table": "users; --"}, {"rows": -1}, {"bytes": 2**63}])
 def test_an_invalid_chunk_is_refused_before_the_database(open_run, put, flaw) -> None:
-    with pytest.raises(ValueError, match=r"want|no table"):
+    with pytest.raises(ValueError, match=r"expected|no table"):
         put(open_run(), **({"number": 0} | flaw))
 
 

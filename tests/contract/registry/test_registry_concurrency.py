@@ -68,6 +68,7 @@ def follow(registry: Registry, lane: int, total: int) -> list[LogEntry]:
     return seen
 
 
+@pytest.mark.long
 def test_followers_of_the_log_miss_nothing_while_processes_and_threads_write(
     registry, place, open_run, start
 ) -> None:
@@ -193,6 +194,7 @@ def open_at_once(url: str, home: Path, ready: Any) -> None:
     registry.close()
 
 
+@pytest.mark.long
 def test_a_fresh_registry_may_be_opened_by_several_processes_at_once(place, start) -> None:
     ready = SPAWN.Barrier(3)
     join_all([start(open_at_once, place.url, place.home, ready) for _ in range(3)])
@@ -205,6 +207,7 @@ def open_with_key(url: str, home: Path, ready: Any, opened: Any) -> None:
     opened.put(run.run)
 
 
+@pytest.mark.long
 def test_a_key_used_by_several_processes_at_once_opens_one_run(registry, place, start) -> None:
     ready, opened = SPAWN.Barrier(3), SPAWN.Queue()
     processes = [start(open_with_key, place.url, place.home, ready, opened) for _ in range(3)]

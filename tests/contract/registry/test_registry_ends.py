@@ -28,6 +28,18 @@ def test_an_empty_table_is_sealed_too(registry, open_run) -> None:
     assert registry.expectations(run) == {"users": {0: Volume(), 1: Volume()}}
 
 
+def test_tables_that_have_ended_are_told_apart_by_run(registry, open_run, put) -> None:
+    first, second = open_run(), open_run()
+    put(first, 0)
+    registry.end_table(first, "users", 1, 10)
+    ended = registry.ended_tables([first, second, "unknown"])
+    assert ended == {
+        first: {table: table == "users" for table in TABLES},
+        second: dict.fromkeys(TABLES, False),
+    }
+    assert registry.ended_tables([]) == {}
+
+
 def test_missing_chunks_are_named(registry, open_run, put) -> None:
     run = open_run()
     for number in (0, 3, 4):
@@ -72,7 +84,7 @@ def test_an_end_may_be_repeated_but_not_changed(registry, open_run, put) -> None
     assert registry.table_states(run)["users"].expected_rows == 10
 
 
-def test_rows_set_aside_before_they_came_into_a_chunk_are_counted_once(registry, open_run, put) -> None:
+def test_rows_rejected_before_they_came_into_a_chunk_are_counted_once(registry, open_run, put) -> None:
     run = open_run()
     put(run, 0, rejected=2)
     assert not registry.end_table(run, "users", 2, 20, rejected=3).sealed

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from data_world import NAMES, DataWorld, month
 from sqlalchemy import Engine, MetaData
 
 from catalog_tables import TABLES
@@ -123,10 +124,21 @@ def test_the_stream_begins_at_the_beginning_of_the_log(upgraded) -> None:
     upgraded.move(run, RunState.FINAL)
     claimant = Fence("pipeline-1", upgraded.take_over("pipeline-1", "life", 60), "life")
     assert upgraded.claim_final(run, claimant)
-    assert upgraded.forget_run(RUNS[RunState.DONE])
+    assert upgraded.delete_run(RUNS[RunState.DONE])
 
 
 def test_a_registry_that_is_up_to_date_stays_as_it_is(upgraded, engine) -> None:
     upgraded.move(RUNS[RunState.SEALED], RunState.FINAL)
     upgrade(engine)
     assert upgraded.get_run(RUNS[RunState.SEALED]).state is RunState.FINAL
+
+
+def test_data_sets_work_beside_runs_of_an_earlier_version(upgraded) -> None:
+    world = DataWorld(upgraded)
+    (chunk,) = upgraded.chunks(RUNS[RunState.OPEN], "users")
+    assert (chunk.origin, upgraded.get_run(RUNS[RunState.OPEN]).data) == (None, None)
+    world.answered(NAMES | month(1))
+    assert upgraded.progress(RUNS[RunState.SEALED]) == {"users": {0: Volume(1, 10)}}
+    again = world.submit(month(2))
+    world.process()
+    assert world.is_complete(again) and world.reused(again) == set(month(1))

@@ -38,8 +38,8 @@ def test_an_earlier_epoch_of_a_node_is_not_reported(registry) -> None:
 def test_a_forgotten_node_is_gone_and_may_come_back(registry) -> None:
     registry.report_node(GATEWAY)
     registry.report_node(MONITOR)
-    registry.forget_node("gateway-1")
-    registry.forget_node("gateway-1")
+    registry.delete_node("gateway-1")
+    registry.delete_node("gateway-1")
     assert registry.nodes() == [MONITOR]
     assert registry.report_node(replace(GATEWAY, epoch=1))
 
@@ -52,5 +52,5 @@ def test_a_leader_that_was_replaced_reports_nothing(registry) -> None:
     assert registry.nodes() == []
     assert registry.report_node(GATEWAY, fence=new)
     with pytest.raises(StaleEpoch):
-        registry.forget_node("gateway-1", fence=old)
+        registry.delete_node("gateway-1", fence=old)
     assert registry.nodes() == [GATEWAY]

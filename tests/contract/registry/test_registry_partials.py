@@ -59,14 +59,14 @@ def test_nothing_is_replaced_of_a_run_that_is_over_or_gone(registry, run, to) ->
     merged = Partial(run, "p/merge=1", 1)
     assert not registry.replace_partials(run, SMALL, merged)
     assert len(registry.partials(run)) == 3
-    registry.forget_run(run)
+    registry.delete_run(run)
     assert not registry.replace_partials(run, SMALL, merged)
     assert registry.partial_paths("") == set()
 
 
 def test_a_replacement_has_something_to_replace_and_is_of_the_same_run(registry, run, open_run) -> None:
     for old, new in (([], Partial(run, "p/merge=1")), (SMALL, Partial(open_run(), "p/merge=1"))):
-        with pytest.raises(ValueError, match="want partials"):
+        with pytest.raises(ValueError, match="expected partials"):
             registry.replace_partials(run, old, new)
     assert len(registry.partials(run)) == 3
 

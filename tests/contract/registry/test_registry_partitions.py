@@ -163,10 +163,10 @@ def open_a_run(registry: Registry) -> str:
 def seconds_of(call: Callable[[], object], what: str) -> float:
     """The call must fail as unavailable; how long that took is shown by `pytest -rP`."""
     begun = time.monotonic()
-    with pytest.raises(RegistryUnavailable, match=r"^registry: ") as trouble:
+    with pytest.raises(RegistryUnavailable, match=r"^registry: ") as failure:
         call()
     took = time.monotonic() - begun
-    print(f"{what}: {took:.1f} s, {trouble.value}")  # noqa: T201
+    print(f"{what}: {took:.1f} s, {failure.value}")  # noqa: T201
     return took
 
 
@@ -185,6 +185,7 @@ def longest_of(registry: Registry, what: str) -> float:
 
 
 @pytest.mark.parametrize("directions", [("in", "out"), ("in",), ("out",)], ids="+".join)
+@pytest.mark.long
 def test_no_call_outlives_twenty_seconds_when_packets_are_lost(
     registry: Registry, remote: Remote, directions: tuple[str, ...]
 ) -> None:
@@ -195,6 +196,7 @@ def test_no_call_outlives_twenty_seconds_when_packets_are_lost(
 
 
 @pytest.mark.parametrize("directions", [("in", "out"), ("out",)], ids="+".join)
+@pytest.mark.long
 def test_a_call_that_the_network_cuts_in_the_middle_ends_in_time(
     registry: Registry, remote: Remote, directions: tuple[str, ...]
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_call_that_the_network_cuts_in_the_middle_ends_in_time(
     registry.check()
 
 
+@pytest.mark.long
 def test_no_call_outlives_twenty_seconds_when_the_server_is_frozen(
     registry: Registry, remote: Remote
 ) -> None:
@@ -211,12 +214,14 @@ def test_no_call_outlives_twenty_seconds_when_the_server_is_frozen(
     registry.check()
 
 
+@pytest.mark.long
 def test_a_call_in_whose_middle_the_server_freezes_ends_in_time(registry: Registry, remote: Remote) -> None:
     with waiting_on_the_server(registry, remote, remote.frozen) as call:
         assert seconds_of(call, "frozen in the middle") < LIMIT_SECONDS
     registry.check()
 
 
+@pytest.mark.long
 def test_an_unreachable_server_is_reported_in_time_at_the_start(remote: Remote, tmp_path: Path) -> None:
     with remote.lost("in", "out"):
         assert seconds_of(lambda: open_registry(remote.url, tmp_path), "opened") < LIMIT_SECONDS
@@ -224,7 +229,7 @@ def test_an_unreachable_server_is_reported_in_time_at_the_start(remote: Remote, 
 
 @contextlib.contextmanager
 def waiting_on_the_server(
-    registry: Registry, remote: Remote, trouble: Callable[[], AbstractContextManager[None]]
+    registry: Registry, remote: Remote, failure: Callable[[], AbstractContextManager[None]]
 ) -> Iterator[Callable[[], object]]:
     """A call that waits for a lock on the server when the failure begins, which lasts for the block."""
     run = open_a_run(registry)
@@ -239,7 +244,7 @@ def waiting_on_the_server(
             deadline = time.monotonic() + LIMIT_SECONDS
             while not admin.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
                 assert time.monotonic() < deadline
-            stack.enter_context(trouble())
+            stack.enter_context(failure())
 
         striking = threading.Thread(target=strike)
         striking.start()

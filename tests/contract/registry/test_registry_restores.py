@@ -83,7 +83,7 @@ WRITES: dict[str, Write] = {
     "a node": lambda registry, _, fence: registry.report_node(
         NodeRecord(NAME, "pipeline", 1, None, "alive", 0.0, fence.epoch), fence
     ),
-    "the end of a node": lambda registry, _, fence: registry.forget_node(NAME, fence),
+    "the end of a node": lambda registry, _, fence: registry.delete_node(NAME, fence),
     "a claim": lambda registry, run, fence: registry.claim_final(run, fence),
 }
 

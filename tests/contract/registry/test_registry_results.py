@@ -144,7 +144,7 @@ def test_a_run_that_is_not_ready_or_was_ended_gets_no_answers(registry, open_run
 def test_answers_are_forgotten_with_their_run(registry, final) -> None:
     run = final()
     registry.publish_results(run, "a1", {})
-    assert registry.forget_run(run)
+    assert registry.delete_run(run)
 
 
 def test_a_claimant_without_lease_changes_nothing(registry, final, clock) -> None:
@@ -199,6 +199,6 @@ def test_runs_whose_chunks_are_not_forgotten_yet_are_found(registry, open_run, p
         put(run, 0)
     for run in (left, tidy):
         registry.move(run, RunState.ENDED)
-    registry.forget_chunks(tidy)
+    registry.delete_chunks(tidy)
     clock.advance(10)
     assert [run.run for run in registry.finished_before(clock(), with_chunks=True)] == [left]

@@ -300,8 +300,8 @@ def test_runs_that_are_over_for_long_are_found_and_deleted(registry, open_run: O
     registry.move(young, RunState.FAILED)
     assert [run.run for run in registry.finished_before(clock())] == [old]
 
-    assert registry.forget_run(old)
-    assert not registry.forget_run(old)
+    assert registry.delete_run(old)
+    assert not registry.delete_run(old)
     with pytest.raises(RunNotFound):
         registry.get_run(old)
     assert [entry.run for entry in registry.read_span(0, 0, 10)] == [young, alive]
@@ -312,7 +312,7 @@ def test_forgotten_chunks_leave_the_figures(registry, open_run: OpenRun, put) ->
     run = open_run()
     put(run, 0)
     registry.move(run, RunState.ENDED)
-    registry.forget_chunks(run)
+    registry.delete_chunks(run)
     assert registry.chunks(run, "users") == []
     assert registry.read_span(0, 0, 10) == []
     assert registry.table_states(run)["users"].rows == 10
@@ -321,9 +321,9 @@ def test_forgotten_chunks_leave_the_figures(registry, open_run: OpenRun, put) ->
 def test_a_run_that_is_not_over_cannot_be_forgotten(registry, open_run: OpenRun, put) -> None:
     run = open_run()
     put(run, 0)
-    for forget in (registry.forget_run, registry.forget_chunks):
+    for delete in (registry.delete_run, registry.delete_chunks):
         with pytest.raises(IllegalTransition):
-            forget(run)
+            delete(run)
     assert len(registry.chunks(run, "users")) == 1
 
 

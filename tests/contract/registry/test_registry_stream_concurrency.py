@@ -75,6 +75,7 @@ def send(put, run: str) -> int:
     return CHUNKS
 
 
+@pytest.mark.long
 def test_pipelines_clients_and_force_end_do_not_deadlock(registry, open_run, put) -> None:
     runs = [open_run(shards=SHARDS) for _ in range(RUNS)]
     ended = set(runs[::3])
@@ -175,6 +176,7 @@ def test_of_several_queries_of_one_shard_one_makes_progress(registry, open_run, 
     assert registry.progress(run) == {"users": dict.fromkeys(range(2), Volume(rounds, 10 * rounds))}
 
 
+@pytest.mark.long
 def test_nothing_is_counted_of_a_run_once_it_was_ended(registry, open_run, put) -> None:
     rounds, feeding = 5, open_run()
     for number in range(rounds):
@@ -204,6 +206,7 @@ def test_nothing_is_counted_of_a_run_once_it_was_ended(registry, open_run, put) 
             assert {run: told(run) for run in runs} == at_end
 
 
+@pytest.mark.long
 def test_a_concurrent_merge_and_batch_of_one_run_lose_no_partial(place, registry, open_run, put) -> None:
     run = open_run()
     for number in range(20):

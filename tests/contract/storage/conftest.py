@@ -1,4 +1,5 @@
-"""Storage below a home folder, in a mounted folder, and on S3: one suite for all of them."""
+"""Storage below a home folder, that lasts or ends with its process, in a mounted folder, and on S3: one suite
+for all of them."""
 
 import hashlib
 import itertools
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kopitiam.contracts.config import Settings, StorageSection
-from kopitiam.storage.open import open_storage
+from kopitiam.storage.open import open_storage, temporary_storage
 from kopitiam.storage.port import Key, StoragePort
 from s3_server import S3Server, private_s3
 
@@ -19,17 +20,18 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(params=["file", "mounted", "s3"])
-def section(request: pytest.FixtureRequest, tmp_path: Path) -> StorageSection:
+@pytest.fixture(params=["file", "temporary", "mounted", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoragePort]:
+    section = StorageSection(url=f"file://{tmp_path}/mounted" if request.param == "mounted" else "file")
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("s3")
-        return server.section()
-    return StorageSection(url="file" if request.param == "file" else f"file://{tmp_path}/mounted")
-
-
-@pytest.fixture
-def storage(section: StorageSection, tmp_path: Path) -> StoragePort:
-    return open_storage(Settings(home=tmp_path / "home", storage=section))
+        section = server.section()
+    settings = Settings(home=tmp_path / "home", storage=section)
+    if request.param == "temporary":
+        with temporary_storage(settings) as storage:
+            yield storage
+    else:
+        yield open_storage(settings)
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ from io import StringIO
 
 from rich.console import Console
 
+from tools.benchmarks.clients import summarize
 from tools.benchmarks.compare import Comparison, Standing
-from tools.benchmarks.report import Bar, bars_table, breakdown_table, ingest_table, render
+from tools.benchmarks.limits import Limit
+from tools.benchmarks.report import breakdown_table, clients_table, ingest_table, limits_table, render
 
 
 def text_of(renderable) -> str:
@@ -14,20 +16,18 @@ def text_of(renderable) -> str:
     return console.file.getvalue()
 
 
-def result_of(*standings: Standing, bars: tuple[Bar, ...] = ()) -> dict:
+def result_of(*standings: Standing, limits: tuple[Limit, ...] = ()) -> dict:
     comparison = Comparison("sales", 3, "DuckDB", standings)
     return {
         "scale": 0.1,
         "comparison": comparison.to_json(),
-        "sample": None,
-        "streaming": None,
-        "ingest": None,
-        "bars": [bar.to_json() for bar in bars],
+        **dict.fromkeys(("sample", "wild", "streaming", "clients", "months", "ingest")),
+        "limits": [limit.to_json() for limit in limits],
     }
 
 
-def test_a_standing_shows_median_spread_ratio_and_peak():
-    standing = Standing("Polars", (1.0, 4.0, 2.0), 250_000_000, ratio=0.8, agrees=True)
+def test_a_standing_shows_median_spread_ratio_cpu_and_peak():
+    standing = Standing("polars", "Polars", (1.0, 4.0, 2.0), (3.0, 5.0, 4.0), 250_000_000, 0.8, agrees=True)
 
     row = next(line for line in text_of(render(result_of(standing))).splitlines() if "Polars" in line)
 
@@ -36,19 +36,22 @@ def test_a_standing_shows_median_spread_ratio_and_peak():
         "2.00",
         "1.00–4.00",
         "0.80",
+        "4.00",
         "250",
         "yes",
     ]
 
 
 def test_the_files_that_differ_are_named():
-    standing = Standing("pandas", (1.0,), 1, 1.0, agrees=False, differing_files=("results_query_4.csv",))
+    standing = Standing(
+        "pandas", "pandas", (1.0,), (1.0,), 1, 1.0, agrees=False, differing_files=("results_query_4.csv",)
+    )
 
     assert "pandas differs from DuckDB in results_query_4.csv" in text_of(render(result_of(standing)))
 
 
 def test_a_failed_contender_shows_its_error():
-    standing = Standing("pandas", (), 0, None, None, error="exit code 1\nMemoryError")
+    standing = Standing("pandas", "pandas", (), (), 0, None, None, error="exit code 1\nMemoryError")
 
     shown = text_of(render(result_of(standing)))
 
@@ -56,16 +59,18 @@ def test_a_failed_contender_shows_its_error():
     assert "MemoryError" in shown
 
 
-def test_a_bar_is_met_up_to_its_limit():
-    assert Bar("b", 6.0, 6.0).is_met
-    assert not Bar("b", 6.01, 6.0).is_met
-    assert not Bar("b", None, 6.0).is_met
+def test_a_figure_meets_its_limit_from_below_or_from_above():
+    assert Limit("b", 6.0, 6.0).is_met
+    assert not Limit("b", 6.01, 6.0).is_met
+    assert not Limit("b", None, 6.0).is_met
+    assert Limit("b", 6.0, 6.0, is_least=True).is_met
+    assert not Limit("b", 5.99, 6.0, is_least=True).is_met
 
 
-def test_bars_pass_miss_or_only_inform():
-    bars = [Bar("good", 1.0, 1.5), Bar("bad", 2.0, 1.5), Bar("small scale", 9.0, 6.0, counts=False)]
+def test_limits_pass_miss_or_only_inform():
+    limits = [Limit("good", 1.0, 1.5), Limit("bad", 2.0, 1.5), Limit("small scale", 9.0, 6.0, counts=False)]
 
-    lines = text_of(bars_table([bar.to_json() for bar in bars])).splitlines()
+    lines = text_of(limits_table([limit.to_json() for limit in limits])).splitlines()
 
     verdicts = {name: line for line in lines for name in ("good", "bad", "small scale") if name in line}
     assert "pass" in verdicts["good"]
@@ -73,9 +78,16 @@ def test_bars_pass_miss_or_only_inform():
     assert "information only" in verdicts["small scale"]
 
 
+def test_clients_at_once_are_compared_with_one_by_their_rows_per_second():
+    text = text_of(clients_table(summarize({1: [2.0, 1.0, 4.0], 4: [4.0, 4.0, 4.0]}, rows=1_000)))
+
+    assert cells_of(text, " 500 ") == ["1", "500", "1.00"]
+    assert cells_of(text, " 2.00 ") == ["4", "1,000", "2.00"]
+
+
 def test_the_shares_of_ingest_add_up_to_the_whole():
     shares = {"parse": 3.0, "encode": 1.0}
-    ingest = {"shares": shares, "client_peak_bytes": 200_000_000, "gateway_bytes": 300_000_000}
+    ingest = {"shares": shares, "client_peak_bytes": 200_000_000, "gateway_peak_bytes": 300_000_000}
 
     text = text_of(ingest_table(ingest))
 
@@ -88,6 +100,7 @@ STREAMING = {
     "end_to_answers": {
         "seconds": [3.0, 9.0, 2.0],
         "median_seconds": 3.0,
+        "share": 0.09,
         "tenth_seconds": [1.5, 1.0, 1.75],
         "tenth_median_seconds": 1.5,
         "ratio": 2.0,
@@ -99,6 +112,7 @@ STREAMING = {
     },
     "breakdown": {
         "wall_seconds": 33.0,
+        "cpu_seconds": {"client": 10.5, "Java": 22.0},
         "parts": {"upload": 29.0, "END to answers": 2.5, "download": 0.5},
         "batches": 4,
         "batches_with_overhead": 3,
@@ -117,7 +131,7 @@ def cells_of(shown: str, word: str) -> list[str]:
 
 
 def test_streaming_shows_both_sizes_and_what_a_batch_costs():
-    standing = Standing("DuckDB", (1.0,), 1, ratio=1.0, agrees=True)
+    standing = Standing("duckdb", "DuckDB", (1.0,), (1.0,), 1, ratio=1.0, agrees=True)
 
     shown = text_of(render(result_of(standing) | {"streaming": STREAMING}))
 
@@ -136,3 +150,4 @@ def test_a_breakdown_shows_thread_seconds_and_wall_time():
     assert "40.00 thread-seconds" in shown
     assert "33.00 s of wall time: upload 29.00, END to answers 2.50, download 0.50" in shown
     assert "Spark's overhead is known of 3 of 4 batches" in shown
+    assert "32.50 CPU seconds: client 10.50, Java 22.00" in shown

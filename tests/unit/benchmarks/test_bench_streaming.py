@@ -32,7 +32,7 @@ def log() -> ServiceLog:
 def client_run(run: str = LAST_RUN, answers: float = 6.0) -> ClientRun:
     seconds = {"parse": 3.0, "encode": 1.0, "send": 2.0} | {"upload": 4.0, "END to answers": answers}
     gateway = {"check": 0.5, "fsync": 0.25, "registry": 0.25}
-    return ClientRun(run, 11.5, 1, seconds | {"download": 0.5}, gateway)
+    return ClientRun(run, 11.5, 1, {"client": 4.0, "Java": 9.0}, seconds | {"download": 0.5}, gateway)
 
 
 def test_batches_and_final_steps_are_read_and_lines_of_spark_skipped(log: ServiceLog):
@@ -94,7 +94,7 @@ def test_the_data_and_a_tenth_of_it_take_turns(tmp_path: Path, monkeypatch):
     waits = {"all": iter([9.0, 2.0, 4.0, 5.0]), "tenth": iter([1.0, 8.0, 2.0, 3.0])}
     order: list[str] = []
 
-    def run_client(data: Path, url: str, out: Path) -> ClientRun:
+    def run_client(data: Path, service: Service, out: Path) -> ClientRun:
         order.append(data.name)
         return client_run(answers=next(waits[data.name]))
 
@@ -108,5 +108,7 @@ def test_the_data_and_a_tenth_of_it_take_turns(tmp_path: Path, monkeypatch):
     assert result["end_to_answers"]["median_seconds"] == 4.0
     assert result["end_to_answers"]["tenth_median_seconds"] == 2.0
     assert result["end_to_answers"]["ratio"] == 2.0
+    assert result["end_to_answers"]["share"] == pytest.approx(4.0 / 11.5)
+    assert result["breakdown"]["cpu_seconds"] == {"client": 4.0, "Java": 9.0}
     assert result["batches"]["count"] == 0  # all of the log is older than the rounds
     json.dumps(result)

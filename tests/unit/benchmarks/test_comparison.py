@@ -20,15 +20,15 @@ for file in sys.argv[3:]:
 
 
 def silent(name: str) -> Contender:
-    return Contender(name, lambda *_: [name], answer_files=())
+    return Contender(name, name, lambda *_: [name], answer_files=())
 
 
 def writer(name: str, text: str, files: tuple[str, ...] = ANSWER_FILES) -> Contender:
-    return Contender(name, lambda _, out: [sys.executable, "-c", WRITE_ANSWERS, str(out), text, *files])
+    return Contender(name, name, lambda _, out: [sys.executable, "-c", WRITE_ANSWERS, str(out), text, *files])
 
 
 def failing(name: str) -> Contender:
-    return Contender(name, lambda *_: [sys.executable, "-c", "import sys; sys.exit('no more memory')"])
+    return Contender(name, name, lambda *_: [sys.executable, "-c", "import sys; sys.exit('no more memory')"])
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def scripted_seconds(monkeypatch):
 
         def measure(argv: list[str]) -> Measurement:
             order.append(argv[0])
-            return Measurement(next(remaining[argv[0]]), peak_bytes=1000 * len(order), exit_code=0)
+            return Measurement(next(remaining[argv[0]]), peak_bytes=1000 * len(order), cpu_seconds=1.0)
 
         monkeypatch.setattr(comparing, "measure", measure)
         return order

@@ -41,3 +41,17 @@ def test_the_command_runs_in_a_session_of_its_own(tmp_path: Path):
     measure(python(f"import os; open({str(noted)!r}, 'w').write(str(os.getsid(0) == os.getpid()))"))
 
     assert noted.read_text() == "True"
+
+
+SPIN = "import time\nwhile time.process_time() < 1.0: pass\nprint(flush=True)"
+SPIN_IN_A_CHILD = f"""
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {SPIN!r}], stdout=subprocess.PIPE)
+child.stdout.readline()
+os._exit(0)
+"""
+
+
+def test_cpu_of_a_child_that_is_never_waited_for_counts():
+    """Such as Spark's JVM, which the resource usage of the command does not include."""
+    assert measure(python(SPIN_IN_A_CHILD)).cpu_seconds >= 0.8

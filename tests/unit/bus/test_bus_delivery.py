@@ -10,8 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopitiam.bus.delivery import MAX_BYTES, decode, encode
-from kopitiam.contracts.messages import Count, ForceEnd, Instant, Message, Name, RunId, Url
+from kopitiam.contracts.messages import (
+    Count,
+    ForceEnd,
+    Heartbeat,
+    Instant,
+    Message,
+    Name,
+    QueryId,
+    Reason,
+    RunId,
+    Url,
+)
 from kopitiam.contracts.runs import RUN_ID
+from kopitiam.contracts.sql_queries import QUERY_ID
 
 KINDS = get_args(Message)
 COUNTS = st.integers(0, 2**63 - 1)
@@ -19,13 +31,21 @@ RUNS = st.from_regex(RUN_ID, fullmatch=True)
 STRATEGIES: dict[Any, st.SearchStrategy[Any]] = {
     RunId: RUNS,
     tuple[RunId, ...]: st.lists(RUNS).map(tuple),
+    QueryId: st.from_regex(QUERY_ID, fullmatch=True),
+    Reason | None: st.none() | st.text(max_size=1000),
     Name: st.text(min_size=1, max_size=100),
+    Name | None: st.none() | st.text(min_size=1, max_size=100),
     Url | None: st.none() | st.text(min_size=1, max_size=2000),
     Count: COUNTS,
     Count | None: st.none() | COUNTS,
     Instant: st.floats(min_value=0, allow_infinity=False),
     dict[Count, tuple[Count, Count]]: st.dictionaries(COUNTS, st.tuples(COUNTS, COUNTS)),
 }
+
+
+def has_bounds(field_type: Any) -> bool:
+    """Whether hypothesis, which does not know the bounds of msgspec, may make invalid values of this type."""
+    return hasattr(field_type, "__metadata__") or any(map(has_bounds, get_args(field_type)))
 
 
 def of_kind(kind: type) -> st.SearchStrategy[Any]:
@@ -42,6 +62,20 @@ MESSAGES = st.one_of(*map(of_kind, KINDS))
 @given(MESSAGES)
 def test_a_message_survives_encoding_and_decoding(message: Message) -> None:
     assert decode(encode(message)) == message
+
+
+def test_every_type_with_bounds_has_a_strategy() -> None:
+    field_types = {field.type for kind in KINDS for field in msgspec.structs.fields(kind)}
+    assert {field_type for field_type in field_types if has_bounds(field_type)} <= set(STRATEGIES)
+
+
+def test_a_heartbeat_of_another_version_is_accepted_with_more_or_fewer_fields() -> None:
+    beat = Heartbeat(node="p", kind="pipeline", epoch=1, pid=2, url=None, sent_at=3.0)
+    fields = json.loads(encode(beat))
+    later = fields | {"host": "h1", "version": "9.0", "mood": "good"}
+    assert decode(json.dumps(later).encode()) == msgspec.structs.replace(beat, host="h1", version="9.0")
+    earlier = {name: value for name, value in fields.items() if name not in ("host", "version", "alarm")}
+    assert decode(json.dumps(earlier).encode()) == beat
 
 
 @given(st.binary())

@@ -13,7 +13,7 @@ from kopitiam.contracts.errors import ConfigError
 
 
 def test_the_url_memory_opens_the_in_memory_bus() -> None:
-    bus = open_bus("memory")
+    bus = open_bus("memory", "f1")
     assert isinstance(bus, MemoryBus)
     bus.close()
 
@@ -39,13 +39,13 @@ def test_the_url_memory_opens_the_in_memory_bus() -> None:
 )
 def test_an_invalid_url_raises_a_config_error_of_one_line(url: str) -> None:
     with pytest.raises(ConfigError, match=r"^bus\.url: ") as caught:
-        open_bus(url)
+        open_bus(url, "f1")
     assert "\n" not in str(caught.value)
 
 
 def test_errors_and_addresses_omit_the_password() -> None:
     with pytest.raises(ConfigError) as caught:
-        open_bus("amqp://anna:secret@host:nonsense")
+        open_bus("amqp://anna:secret@host:nonsense", "f1")
     assert "secret" not in str(caught.value)
     assert str(parse_address("amqp://anna:secret@host/fleet")) == "amqp://anna@host:5672/fleet"
 

@@ -33,7 +33,7 @@ def test_an_unknown_target_gives_exit_code_2_and_one_line(kopi):
     code, shown, complaint = kopi("--targets", "gateway,nobody")
     assert (code, shown) == (2, "")
     groups = "gateway, pipeline, monitor, rabbitmq, leader"
-    assert complaint.startswith(f"kopi: --targets nobody: want some of {groups}, gateway-1")
+    assert complaint.startswith(f"kopi: --targets nobody: expected some of {groups}, gateway-1")
     assert complaint.count("\n") == 1
 
 

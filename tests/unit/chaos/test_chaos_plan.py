@@ -110,7 +110,7 @@ def test_targets_are_names_groups_or_kinds(targets, groups):
 @pytest.mark.parametrize("word", ["", "gateway-3", "*"])
 def test_an_unknown_target_is_refused_with_the_list_of_targets(word):
     with pytest.raises(
-        ConfigError, match=rf"--targets {word.replace('*', '.')}: want some of gateway, .*rabbitmq"
+        ConfigError, match=rf"--targets {word.replace('*', '.')}: expected some of gateway, .*rabbitmq"
     ):
         chosen(GROUPS, KINDS, [word])
 

@@ -22,7 +22,9 @@ from kopitiam_chaos.report import (
 
 ROWS = RowAccount({"users": TableAccount(there=10, used=9, rejected=1, expected=9, processed=9)})
 RUN = RunOutcome(client=1, run="a" * 16, seconds=3.0, rows=ROWS)
-BACK = StrikeRecord(1, "gateway-1", "kill", 2.0, noticed_seconds=6.0, revived_seconds=8.0, is_replaced=True)
+BACK = StrikeRecord(
+    1, "gateway-1", "kill", 2.0, "h1", noticed_seconds=6.0, revived_seconds=8.0, is_replaced=True
+)
 BACK.runs_under_way["b" * 24] = "sealed"
 FINE = ChaosReport(
     seed=7,
@@ -130,8 +132,8 @@ def test_the_printed_report_has_the_timeline_and_the_totals(capsys):
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert shown == [
         "after s victim done noticed s back s by",
-        "2.0 gateway-1 killed 6.0 8.0 a new process",
-        "2.0 monitor-3 (leader) frozen for 4.0 s – 8.0 itself",
+        "2.0 gateway-1 on h1 killed 6.0 8.0 a new process",
+        "2.0 monitor-3 on h1 (leader) frozen for 4.0 s – 8.0 itself",
         "",
         "strikes while a run was under way: 2 of 2",
         "runs verified: 1 of 1; rows: 10, lost 0, double 0",

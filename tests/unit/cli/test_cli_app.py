@@ -5,12 +5,11 @@ import os
 from dataclasses import asdict
 
 import pytest
-import typer.main
-from click import Command, Group
+from typer.core import TyperGroup
 
 from kopi_command import run_kopi
 from kopitiam import __version__
-from kopitiam.cli.app import app
+from kopitiam.cli.commands import COMMANDS, load_command
 from kopitiam.questions.catalog import builtin
 from kopitiam.synthetic import WildShape
 
@@ -76,9 +75,9 @@ def with_dangling_link(folder):
 DAMAGES = {
     "missing table": (
         without_stores,
-        "{}: no table stores; want a folder stores/ with stores.csv or stores_YYYYMM.csv",
+        "{}: no table stores; expected a folder stores/ with stores.csv or stores_YYYYMM.csv",
     ),
-    "no file": (without_files, "{}/stores: no CSV file here; want stores.csv or stores_YYYYMM.csv"),
+    "no file": (without_files, "{}/stores: no CSV file here; expected stores.csv or stores_YYYYMM.csv"),
     "table twice": (with_two_folders, "{}: table stores is there twice: 7.stores/ and stores/"),
     "dangling link": (
         with_dangling_link,
@@ -126,7 +125,7 @@ def test_a_path_that_is_no_folder_is_refused(kopi, tmp_path, sound_folder):
     assert_refused(kopi("analyze", file), f"{file}: is a file, not a folder")
     code, stdout, stderr = kopi("analyze", tmp_path / "empty")
     assert (code, stdout, stderr.count("\n")) == (2, "", 1)
-    assert stderr.startswith(f"kopi: {tmp_path / 'empty'}: the folder is empty; want folders stores")
+    assert stderr.startswith(f"kopi: {tmp_path / 'empty'}: the folder is empty; expected folders stores")
 
 
 def test_an_unwritable_output_folder_is_refused_before_java_starts(kopi, sound_folder, java_trap):
@@ -148,7 +147,7 @@ def test_a_java_that_does_not_run_spark_ends_analyze_with_1_and_one_line(kopi, s
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--years", "2025-2024"], "years 2025-2024: want first-last, such as 2024-2025"),
+        (["--years", "2025-2024"], "years 2025-2024: expected first-last, such as 2024-2025"),
         (["--config", "none.toml"], "none.toml: cannot be read: No such file or directory"),
     ],
 )
@@ -203,7 +202,7 @@ def test_questions_shows_the_catalog(kopi):
 def test_an_unknown_crash_point_ends_with_2_and_one_line(kopi):
     code, _, stderr = kopi("--version", KOPI_CRASH_AT="nowhere")
     assert (code, stderr.count("\n")) == (2, 1)
-    assert stderr.startswith("kopi: KOPI_CRASH_AT=nowhere: want one of chunk.begun, ")
+    assert stderr.startswith("kopi: KOPI_CRASH_AT=nowhere: expected one of chunk.begun, ")
 
 
 @pytest.mark.parametrize("arguments", [["--bogus"], ["brew"], ["analyze"], ["analyze", "x", "--top", "many"]])
@@ -298,18 +297,17 @@ def test_verify_refuses_missing_folders(kopi, sound_folder, tmp_path):
 NODES = {"gateway", "pipeline", "monitor"}  # they log, and show nothing
 
 
-def commands(group, *path):
-    for name, command in group.commands.items():
-        if isinstance(command, Group) or hasattr(command, "commands"):
-            yield from commands(command, *path, name)
-        else:
-            yield pytest.param(command, id=" ".join((*path, name)))
+def every_command():
+    for entry in COMMANDS:
+        command = load_command(entry.name)
+        if isinstance(command, TyperGroup):
+            for name, inner in command.commands.items():
+                yield pytest.param(inner, id=f"{entry.name} {name}")
+        elif entry.name not in NODES:
+            yield pytest.param(command, id=entry.name)
 
 
-EVERY = [found for found in commands(typer.main.get_command(app)) if found.id not in NODES]
-
-
-@pytest.mark.parametrize("command", EVERY)
-def test_a_command_takes_json_and_config(command: Command):
+@pytest.mark.parametrize("command", every_command())
+def test_a_command_takes_json_and_config(command):
     flags = {flag for parameter in command.params for flag in parameter.opts}
     assert {"--json", "--config"} <= flags

@@ -38,7 +38,7 @@ def test_status_as_json_lists_the_documented_fields(kopi):
         "gateway-1", "pipeline-1", "monitor-1", "monitor-2", "monitor-3"
     ]  # fmt: skip
     assert json.loads(kopi("node", "status", "gateway-1", "--json")[1]) == nodes[0]
-    documented = {"name", "kind", "pid", "url", "state", "since", "epoch", "leader"}
+    documented = {"name", "kind", "host", "pid", "url", "state", "since", "epoch", "leader"}
     assert set(nodes[0]) == documented | {"memory_bytes"}
 
 

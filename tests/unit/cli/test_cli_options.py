@@ -51,19 +51,19 @@ def test_hours_are_with_or_without_seconds(hours, span):
     ["", "24", "2024-", "-2025", "2024-25", "2024,2025", "2024 - 2025", "2025-2024", "0000", "9999", "x"],
 )
 def test_bad_years_are_refused(years):
-    with pytest.raises(ConfigError, match=r"years .*want .*first-last, such as 2024-2025"):
+    with pytest.raises(ConfigError, match=r"years .*expected .*first-last, such as 2024-2025"):
         ask(years=years)
 
 
 @pytest.mark.parametrize(
     ("hours", "complaint"),
     [
-        ("", "--hours : want first-last, such as 06:00:00-23:00:00"),
-        ("06:00", "--hours 06:00: want first-last"),
-        ("6:00-23:00", "--hours 6:00-23:00: want first-last"),
-        ("06-23", "--hours 06-23: want first-last"),
-        ("06:00-24:00", "hour '24:00:00': want HH:MM:SS"),
-        ("06:60-23:00", "hour '06:60:00': want HH:MM:SS"),
+        ("", "--hours : expected first-last, such as 06:00:00-23:00:00"),
+        ("06:00", "--hours 06:00: expected first-last"),
+        ("6:00-23:00", "--hours 6:00-23:00: expected first-last"),
+        ("06-23", "--hours 06-23: expected first-last"),
+        ("06:00-24:00", "hour '24:00:00': expected HH:MM:SS"),
+        ("06:60-23:00", "hour '06:60:00': expected HH:MM:SS"),
         ("23:00-06:00", "hours 23:00:00-06:00:00: the first must not be after the last"),
     ],
 )

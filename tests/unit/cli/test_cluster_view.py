@@ -10,16 +10,38 @@ from kopitiam.fleet.status import NodeStatus
 ALARM = "given up after 5 attempts: " + "it ends as soon as it is started, and says why in its log; " * 2
 NODES = [
     NodeStatus(
-        "gateway-1", "gateway", 41234, "http://127.0.0.1:8440", "alive", 1.7e9, 3, False, 183_000_000, None
+        "gateway-1",
+        "gateway",
+        41234,
+        "http://127.0.0.1:8440",
+        "alive",
+        1.7e9,
+        3,
+        False,
+        183_000_000,
+        None,
+        "h1",
     ),
-    NodeStatus("monitor-3", "monitor", 41235, None, "alive", 1.7e9, 12, True, 91_000_000, None),
+    NodeStatus("monitor-3", "monitor", 41235, None, "alive", 1.7e9, 12, True, 91_000_000, None, "h2"),
     NodeStatus(
-        *("spark-worker-1", "service", None, "spark://127.0.0.1:41236", "dead", 1.7e9, None, False, 0, ALARM)
+        *(
+            "spark-worker-1",
+            "service",
+            None,
+            "spark://127.0.0.1:41236",
+            "dead",
+            1.7e9,
+            None,
+            False,
+            0,
+            ALARM,
+            "h3",
+        )
     ),
 ]
 FACTS = [
     *("gateway-1", "41234", "http://127.0.0.1:8440", "183 MB", "monitor-3", "alive, leads", "41235", "91 MB"),
-    *("spark-worker-1", "service", "spark://127.0.0.1:41236", "dead"),
+    *("spark-worker-1", "service", "spark://127.0.0.1:41236", "dead", "h1", "h2", "h3"),
 ]
 
 

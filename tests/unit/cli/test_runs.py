@@ -1,4 +1,4 @@
-"""`kopi runs`, `status`, `results`, `cancel` against a gateway: their text and their JSON."""
+"""`kopi runs`, `status`, `results`, `cancel`, `analyze --server` against a gateway: their text and JSON."""
 
 import json
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from kopitiam.cli.app import app
 from kopitiam.cli.options import connected
 from kopitiam.client.client import Client
 from kopitiam.client.http import PATIENCE_SECONDS
-from kopitiam.contracts.errors import ConfigError, RunError
-from tiny_gateway import TinyGateway, serving
+from kopitiam.contracts.errors import ConfigError, RunError, ServiceError
+from tiny_gateway import Fault, TinyGateway, serving
 
 
 @pytest.fixture
@@ -101,6 +101,14 @@ def test_a_gateway_is_waited_for_longer_once_the_run_is_open(
     waits.clear()
     assert kopi(gateway, "submit", str(sound_folder), "--no-wait", "--patience", "7").exit_code == 0
     assert waits == [7, 7]
+
+
+def test_an_analysis_that_fails_cancels_its_run_at_the_service(
+    gateway: TinyGateway, sound_folder: Path
+) -> None:
+    gateway.faults.append(Fault(r"POST .*/stores/end", status=500))
+    assert isinstance(kopi(gateway, "analyze", str(sound_folder)).exception, ServiceError)
+    assert [run.state for run in gateway.runs.values()] == ["ended"]
 
 
 def shown(*words: str) -> Any:

@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_tables import TABLES
+from compiled_parser import compiled_parser
 from kopitiam.client import chunks as chunks_module
 from kopitiam.client.chunks import cut, in_order, read_chunks, rejected_parts
 from kopitiam.client.folder import open_folder
 from kopitiam.intake.blocks import read_blocks
+from kopitiam.landing.chunks import encode
+from kopitiam.synthetic import generate
 
 USERS = TABLES["users"]
 
@@ -46,6 +49,29 @@ def test_chunks_are_numbered_and_full_but_for_the_last(users):
     assert all(chunk.table is USERS and chunk.rows.schema == USERS.schema for chunk in chunks)
     ids = [user for chunk in chunks for user in chunk.rows["user_id"].to_pylist()]
     assert ids == list(range(1, 41))
+
+
+def test_an_upload_can_be_resumed_with_or_without_the_compiled_parser(tmp_path, monkeypatch):
+    """The bytes of every chunk are the same."""
+    generate(tmp_path, scale=0.0002, seed=3)
+    folder = open_folder(tmp_path, TABLES)
+
+    def chunk_bytes(kernel):
+        monkeypatch.setattr(chunks_module, "_LEAST_KERNEL_BYTES", 0)
+        monkeypatch.setattr(chunks_module, "load_kernel", lambda: kernel)
+        with ThreadPoolExecutor(2) as workers:
+            return [
+                encode(table, chunk.rows)
+                for table in TABLES.values()
+                for chunk in read_chunks(folder, table, workers, lambda _: None, chunk_rows=500)
+            ]
+
+    assert chunk_bytes(compiled_parser()) == chunk_bytes(None)
+
+
+def test_a_small_folder_is_read_without_loading_the_compiled_parser(users, monkeypatch):
+    monkeypatch.setattr(chunks_module, "load_kernel", lambda: pytest.fail("loaded"))
+    assert len(chunks_of(users)) == 6
 
 
 def test_rows_that_fill_the_last_chunk_leave_no_empty_one(users):
@@ -84,7 +110,7 @@ def test_rejected_rows_of_all_files_are_reported_in_order(users, monkeypatch, bl
 def test_all_bytes_after_the_headers_are_reported(users):
     told = []
     chunks_of(users, on_bytes=told.append)
-    sizes = [file.stat().st_size - len("user_id,birthdate\n") for file in users.files["users"]]
+    sizes = [file.size - len("user_id,birthdate\n") for file in users.files["users"]]
     assert sum(told) == sum(sizes)
 
 

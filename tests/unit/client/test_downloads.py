@@ -14,7 +14,7 @@ RUN = "0123456789abcdef"
 
 
 class ChangingCalls:
-    """Of a gateway that keeps a set of answers for so many files, and then another."""
+    """Calls of a gateway whose answers change after this number of files."""
 
     def __init__(self, *lasts: int, is_named: bool = True) -> None:
         self.lasts = list(lasts)

@@ -54,8 +54,8 @@ def test_folders_may_be_numbered_and_other_entries_are_ignored(sound_folder):
     sound_folder.joinpath("4.transactions", "notes.csv").write_text("not looked at")
     sound_folder.joinpath("4.transactions", "transactions_202401.csv.bak").write_text("not looked at")
     folder = open_folder(sound_folder, TABLES)
-    assert folder.shown(folder.files["transactions"][0]) == "4.transactions/transactions_202401.csv"
-    assert folder.shown(folder.files["stores"][0]) == "02. stores/stores.csv"
+    assert folder.files["transactions"][0].shown == "4.transactions/transactions_202401.csv"
+    assert folder.files["stores"][0].shown == "02. stores/stores.csv"
     assert [len(files) for files in folder.files.values()] == [1] * len(TABLES)
 
 
@@ -70,14 +70,14 @@ def test_a_file_name_that_is_not_utf8_can_still_be_shown(sound_folder):
     odd = sound_folder / "users" / os.fsdecode(b"users_a\xf1o.csv")
     odd.write_text("user_id,birthdate\n")
     folder = open_folder(sound_folder, TABLES)
-    assert folder.shown(folder.files["users"][-1]).encode() == "users/users_a\ufffdo.csv".encode()
+    assert folder.files["users"][-1].shown.encode() == "users/users_a\ufffdo.csv".encode()
 
 
 def test_a_header_without_rows_is_sound(sound_folder):
     sound_folder.joinpath("users", "users_202401.csv").write_text("user_id,birthdate")
     folder = open_folder(sound_folder, TABLES)
     check_structure(folder)
-    assert folder.files["users"][0].stat().st_size == 17
+    assert folder.files["users"][0].size == 17
 
 
 def test_a_missing_folder_is_refused(tmp_path):
@@ -90,13 +90,15 @@ def test_a_file_in_place_of_the_folder_is_refused(sound_folder):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    assert refusal(tmp_path).startswith(f"{tmp_path}: the folder is empty; want folders stores, menu_items")
+    assert refusal(tmp_path).startswith(
+        f"{tmp_path}: the folder is empty; expected folders stores, menu_items"
+    )
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_missing_table_is_refused_by_name(sound_folder, table):
     sound_folder.joinpath(table).rename(sound_folder / "else")
-    assert refusal(sound_folder).startswith(f"{sound_folder}: no table {table}; want a folder {table}/")
+    assert refusal(sound_folder).startswith(f"{sound_folder}: no table {table}; expected a folder {table}/")
 
 
 def test_a_table_with_two_folders_is_refused(sound_folder):
@@ -106,7 +108,7 @@ def test_a_table_with_two_folders_is_refused(sound_folder):
 
 def test_a_table_without_csv_files_is_refused(sound_folder):
     sound_folder.joinpath("users", "users_202401.csv").rename(sound_folder / "users" / "people.csv")
-    assert refusal(sound_folder).startswith(f"{sound_folder / 'users'}: no CSV file here; want users.csv")
+    assert refusal(sound_folder).startswith(f"{sound_folder / 'users'}: no CSV file here; expected users.csv")
 
 
 def test_a_broken_link_is_refused(sound_folder):

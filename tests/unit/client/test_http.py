@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kopitiam.client.http import Transport
+from kopitiam.client.http import Servers, Transport
 from kopitiam.client.refusals import ConflictError, IncompleteError
 from kopitiam.contracts.errors import (
     ConfigError,
@@ -68,7 +68,7 @@ def test_temporary_failures_are_reported_with_the_message_of_the_gateway(
 ) -> None:
     told: list[str] = []
     time.on_sleep = lambda: told.append("pause")
-    transport = Transport(gateway.url, TOKEN, sleep=time.sleep, clock=time.clock, on_trouble=told.append)
+    transport = Transport(gateway.url, TOKEN, sleep=time.sleep, clock=time.clock, on_retry=told.append)
     full = b'{"error": "unavailable", "message": "storage: No space left on device; make room"}'
     gateway.faults.append(Fault("GET", times=2, status=503, body=full))
     transport.call("GET", LIST)
@@ -229,7 +229,7 @@ def test_a_token_that_cannot_be_sent_is_refused_without_being_quoted(token: str)
     "server", ["", "localhost:8440", "ftp://x", "http://", "http://a:1/?q=1", "http://[::1"]
 )
 def test_an_invalid_server_address_is_refused(server: str) -> None:
-    with pytest.raises(ConfigError, match="want an address"):
+    with pytest.raises(ConfigError, match="expected an address"):
         Transport(server)
 
 
@@ -273,3 +273,81 @@ def test_a_gateway_with_another_name_is_a_config_error(
     assert str(refused.value) == f"{gateway.url}: told to fail"
     assert refused.value.exit_code == 2
     assert time.slept == []
+
+
+# -- several gateways
+
+
+@pytest.fixture
+def other() -> Iterator[TinyGateway]:
+    with serving(TOKEN) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def fleet(gateway: TinyGateway, other: TinyGateway, time: FakeTime) -> Iterator[Transport]:
+    servers = f"{gateway.url}, {other.url}/"
+    transport = Transport(servers, TOKEN, sleep=time.sleep, clock=time.clock, patience_seconds=120)
+    yield transport
+    transport.close()
+
+
+def test_a_gateway_that_is_gone_is_left_for_the_next_one_at_once_and_for_good(
+    gateway: TinyGateway, other: TinyGateway, fleet: Transport, time: FakeTime
+) -> None:
+    gateway.stop()
+    for _ in range(3):
+        fleet.call("GET", LIST)
+    gateway.start()
+    fleet.call("GET", LIST)
+    assert (len(other.calls), gateway.calls, time.slept) == (4, [], [])
+    other.stop()
+    fleet.call("GET", LIST)
+    other.start()
+    assert (len(gateway.calls), time.slept) == (1, [])
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_gateway_that_cannot_answer_is_left_too(
+    gateway: TinyGateway, other: TinyGateway, fleet: Transport, time: FakeTime, status: int
+) -> None:
+    gateway.faults.append(Fault("GET", status=status, retry_after=30))
+    fleet.call("GET", LIST)
+    assert (len(gateway.calls), len(other.calls), time.slept) == (1, 1, [])
+
+
+@pytest.mark.parametrize("status", [408, 429])
+def test_a_gateway_that_wants_fewer_calls_is_not_left(
+    gateway: TinyGateway, other: TinyGateway, fleet: Transport, status: int
+) -> None:
+    gateway.faults.append(Fault("GET", status=status))
+    fleet.call("GET", LIST)
+    assert (len(gateway.calls), other.calls) == (2, [])
+
+
+def test_between_rounds_over_all_gateways_there_are_pauses_and_the_error_names_them_all(
+    gateway: TinyGateway, other: TinyGateway, fleet: Transport, time: FakeTime
+) -> None:
+    for each in (gateway, other):
+        each.faults.append(Fault("GET", times=1000, status=503))
+    with pytest.raises(Unavailable, match=f"^{gateway.url}, {other.url} is not available: 503"):
+        fleet.call("GET", LIST)
+    assert abs(len(gateway.calls) - len(other.calls)) <= 1
+    assert len(time.slept) in (len(gateway.calls) - 1, len(gateway.calls))
+    assert time.now <= 120
+
+
+def test_threads_that_fail_together_leave_a_gateway_once(gateway: TinyGateway, other: TinyGateway) -> None:
+    servers = Servers([gateway.url, other.url, gateway.url])
+    assert len(servers) == 2
+    for _ in range(2):
+        servers.leave(gateway.url)
+    assert servers.current == other.url
+
+
+@pytest.mark.parametrize("servers", ["", ",", "http://a,", "http://a,ftp://b", [], ["http://a", "b"]])
+def test_every_address_must_be_one(servers: str | list[str]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^server '.*': expected an address such as http://127\.0\.0\.1:8440$"
+    ):
+        Transport(servers)

@@ -46,19 +46,19 @@ def test_the_bounds_themselves_are_allowed(parameters):
 @pytest.mark.parametrize(
     ("parameters", "complaint"),
     [
-        ({"first_year": 2026}, "years 2026-2025: want first-last"),
-        ({"first_year": 0}, "years 0-2025: want first-last"),
-        ({"last_year": 9999}, "years 2024-9999: want first-last"),
-        ({"opening": "6:00:00"}, "hour '6:00:00': want HH:MM:SS"),
-        ({"opening": "06:00"}, "hour '06:00': want HH:MM:SS"),
-        ({"closing": "24:00:00"}, "hour '24:00:00': want HH:MM:SS"),
-        ({"closing": "23:60:00"}, "hour '23:60:00': want HH:MM:SS"),
+        ({"first_year": 2026}, "years 2026-2025: expected first-last"),
+        ({"first_year": 0}, "years 0-2025: expected first-last"),
+        ({"last_year": 9999}, "years 2024-9999: expected first-last"),
+        ({"opening": "6:00:00"}, "hour '6:00:00': expected HH:MM:SS"),
+        ({"opening": "06:00"}, "hour '06:00': expected HH:MM:SS"),
+        ({"closing": "24:00:00"}, "hour '24:00:00': expected HH:MM:SS"),
+        ({"closing": "23:60:00"}, "hour '23:60:00': expected HH:MM:SS"),
         ({"closing": "05:59:59"}, "hours 06:00:00-05:59:59: the first must not be after the last"),
         ({"min_amount": "much"}, "minimum amount: 'much' is not a number"),
         ({"min_amount": "75.00001"}, "minimum amount: '75.00001' has more than 4 decimals"),
         ({"min_amount": "1e999999999"}, "minimum amount: '1e999999999' is too large"),
-        ({"top": 0}, "top 0: want 1 to"),
-        ({"top": MAX_TOP + 1}, f"top {MAX_TOP + 1}: want 1 to {MAX_TOP}"),
+        ({"top": 0}, "top 0: expected 1 to"),
+        ({"top": MAX_TOP + 1}, f"top {MAX_TOP + 1}: expected 1 to {MAX_TOP}"),
     ],
 )
 def test_an_invalid_parameter_is_refused_by_name(parameters, complaint):

@@ -62,4 +62,4 @@ def settings_of(file, environment, monkeypatch):
 
 def revival(settings, node):
     """The command that revives the node."""
-    return shlex.join(Reviver(settings.monitor.revive, None, lambda _: None).argv(node))
+    return shlex.join(Reviver(settings.monitor.revive, None, print, settings.host_of).argv(node))

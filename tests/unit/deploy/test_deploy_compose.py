@@ -58,23 +58,28 @@ def test_every_node_runs_its_command_under_settings_that_are_accepted(services, 
 
     assert settings.registry.url == "postgresql://kopitiam:change-me@postgresql:5432/kopitiam"
     assert settings.bus.url == "amqp://kopitiam:change-me@rabbitmq:5672/"
-    assert f"{settings.home}" in {volume.split(":")[1] for volume in services[name]["volumes"]}
+    mounts = {volume.split(":")[1] for volume in services[name]["volumes"]}
+    assert str(settings.home) not in mounts, "a home is that of one container"
+    assert ("/mnt/kopitiam" in mounts) == (NODES[name] != "monitor")
+    assert settings.storage.url == "file:///mnt/kopitiam"
+    assert services[name]["hostname"] == settings.nodes.hosts[name] == name
     if NODES[name] == "gateway":
         assert settings.gateway.admin_token.get_secret_value() == "change-me"
         settings.gateway.require_guarded()
-        assert name in settings.gateway.host_names
         assert list(settings.gateway.tokens) == ["kuala-lumpur"]
     if NODES[name] == "pipeline":
         assert settings.spark.conf["spark.authenticate.secret"] == "change-me"
         assert settings.spark.conf["spark.authenticate"] == "true", "the file's own settings are kept"
-        assert settings.spark.conf["spark.driver.host"] == services[name]["hostname"] == name
+        assert settings.spark_conf["spark.driver.host"] == name
 
 
-def test_gateways_are_published_on_loopback_at_the_ports_that_they_listen_on(services):
+def test_gateways_are_published_on_loopback_where_they_advertise_themselves(services, monkeypatch):
     for number, name in enumerate(("gateway-1", "gateway-2")):
-        port = 8440 + number
-        assert services[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
-        assert f":{port}/healthz" in services[name]["healthcheck"]["test"][-1]
+        settings = settings_of(CONFIG, environment(services[name]), monkeypatch)
+        listened, published = settings.gateway_port(name), 8440 + number
+        assert services[name]["ports"] == [f"127.0.0.1:{published}:{listened}"]
+        assert settings.advertised_url(listened) == f"http://127.0.0.1:{published}"
+        assert f":{listened}/healthz" in services[name]["healthcheck"]["test"][-1]
     assert not any("ports" in service for name, service in services.items() if "gateway" not in name)
 
 
@@ -110,7 +115,7 @@ def test_every_service_has_a_health_check_and_waits_for_its_dependencies(service
         assert services[name]["healthcheck"]["test"] == ["CMD", "entrypoint", "alive", name]
 
 
-def test_spark_shares_the_home_and_the_secret_with_the_pipelines(services, monkeypatch):
+def test_spark_shares_the_storage_and_the_secret_with_the_pipelines(services, monkeypatch):
     settings = settings_of(CONFIG, environment(services["pipeline-1"]), monkeypatch)
     master = services["spark-master"]
     words = master["command"]
@@ -118,7 +123,7 @@ def test_spark_shares_the_home_and_the_secret_with_the_pipelines(services, monke
     assert settings.spark.master == f"spark://{host}:{port}" == services["spark-worker-1"]["command"][-1]
     for name in SERVICES - {"postgresql", "rabbitmq"}:
         assert environment(services[name])["_SPARK_AUTH_SECRET"] == "change-me"
-        assert "home:/var/lib/kopitiam" in services[name]["volumes"]
+        assert ("storage:/mnt/kopitiam" in services[name]["volumes"]) == name.startswith("spark-worker-")
     lines = (DEPLOY / "compose" / "spark.properties").read_text(encoding="utf-8").splitlines()
     properties = dict(line.split() for line in lines if line and not line.startswith("#"))
     assert properties["spark.authenticate"] == settings.spark.conf["spark.authenticate"] == "true"

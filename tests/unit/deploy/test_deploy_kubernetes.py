@@ -37,8 +37,12 @@ def pods(kind):
     return [f"{kind}-{number}" for number in range(start, start + spec["replicas"])]
 
 
+def pod_spec(kind):
+    return named("StatefulSet", kind)["spec"]["template"]["spec"]
+
+
 def container(kind):
-    return named("StatefulSet", kind)["spec"]["template"]["spec"]["containers"][0]
+    return pod_spec(kind)["containers"][0]
 
 
 def environment(kind, pod):
@@ -132,8 +136,14 @@ def test_every_node_runs_its_command_under_settings_that_are_accepted(config, na
     assert settings.registry.url.startswith("postgresql://")
     assert settings.bus.url.startswith("amqp://")
     assert str(settings.home) in mounts
+    assert ("/mnt/kopitiam" in mounts) == (kind != "monitor")
+    volumes = {volume["name"]: volume for volume in pod_spec(kind)["volumes"]}
+    assert volumes["home"] == {"name": "home", "emptyDir": {}}
+    service = named("StatefulSet", kind)["spec"]["serviceName"]
+    assert settings.host == settings.nodes.hosts[name] == f"{name}.{service}.kopitiam.svc"
     if kind == "gateway":
-        assert settings.nodes.gateways == (name,), "the port of the configuration is its own"
+        assert settings.gateway_port(name) == settings.gateway.address[1]
+        assert settings.advertised_url(8440) == f"http://{name}.gateways.kopitiam.svc:8440"
         assert settings.gateway.admin_token.get_secret_value() == "change-me"
         settings.gateway.require_guarded()
         assert {"kopitiam", "kopitiam.kopitiam.svc"} <= settings.gateway.host_names
@@ -146,11 +156,12 @@ def test_every_node_runs_its_command_under_settings_that_are_accepted(config, na
         assert ports == {"driver": conf["spark.driver.port"], "blocks": conf["spark.blockManager.port"]}
 
 
-def test_executors_find_the_home_and_their_template_where_the_pipeline_says(config, monkeypatch):
+def test_executors_find_the_storage_and_their_template_where_the_pipeline_says(config, monkeypatch):
     settings = settings_of(config, environment("pipeline", "pipeline-1"), monkeypatch)
-    conf, volume = settings.spark.conf, "spark.kubernetes.executor.volumes.persistentVolumeClaim.home"
-    assert conf[f"{volume}.options.claimName"] == named("PersistentVolumeClaim", "home")["metadata"]["name"]
-    assert conf[f"{volume}.mount.path"] == str(settings.home)
+    conf, volume = settings.spark.conf, "spark.kubernetes.executor.volumes.persistentVolumeClaim.storage"
+    claim = named("PersistentVolumeClaim", "storage")["metadata"]["name"]
+    assert conf[f"{volume}.options.claimName"] == claim
+    assert settings.storage.url == f"file://{conf[f'{volume}.mount.path']}"
     template = PurePath(conf["spark.kubernetes.executor.podTemplateFile"])
     assert template.name in named("ConfigMap", "kopitiam")["data"]
     named("ServiceAccount", conf["spark.kubernetes.authenticate.executor.serviceAccountName"])

@@ -14,12 +14,12 @@ COMPOSED = {  # Spark puts these together from parts
         "spark.kubernetes.authenticate.executor",
         "serviceAccountName",
     ),
-    "spark.kubernetes.executor.volumes.persistentVolumeClaim.home.options.claimName": (
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.storage.options.claimName": (
         "spark.kubernetes.executor.volumes.",
         "persistentVolumeClaim",
         "options.claimName",
     ),
-    "spark.kubernetes.executor.volumes.persistentVolumeClaim.home.mount.path": (
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.storage.mount.path": (
         "spark.kubernetes.executor.volumes.",
         "persistentVolumeClaim",
         "mount.path",

@@ -46,7 +46,8 @@ def test_the_unit_of_a_node_runs_its_command(unit, name, tmp_path):
 
 def test_the_configuration_is_accepted_with_the_secrets_of_the_environment(settings):
     assert settings.nodes.kinds == NODES
-    assert settings.bus.url == "amqp://kopitiam:change-me@127.0.0.1:5672/"
+    assert settings.bus.url == "amqp://kopitiam:change-me@kopi-3:5672/"
+    assert settings.nodes.hosts.keys() == NODES.keys()
     assert list(settings.gateway.tokens) == ["kuala-lumpur"]
 
 
@@ -57,8 +58,9 @@ def test_only_the_user_of_the_nodes_reads_what_they_write(unit, settings):
 
 @pytest.mark.parametrize("name", NODES)
 def test_monitors_restart_the_unit_of_a_node_and_are_allowed_to(settings, name):
-    program, verb, unit = revival(settings, name).split()
-    assert (program, verb, unit) == ("systemctl", "restart", f"kopi@{name}")
+    *reaching, program, verb, unit = revival(settings, name).split()
+    assert (reaching, program) == (["ssh", settings.nodes.hosts[name]], "systemctl")
+    assert (verb, unit) == ("restart", f"kopi@{name}")
     rules = (FOLDER / "50-kopitiam.rules").read_text(encoding="utf-8")
     allowed = re.search(r"/(\^kopi@.*\$)/\.test", rules)
     assert allowed
@@ -72,6 +74,7 @@ def test_systemd_does_not_restart_nodes_and_gives_them_time_to_stop(unit, settin
     assert (service["Restart"], service["User"]) == ("no", "kopitiam")
     assert int(service["TimeoutStopSec"]) > 10
     assert f"/var/lib/{service['StateDirectory']}" == str(settings.home)
+    assert settings.storage.url == f"file://{service['ReadWritePaths'].removeprefix('-')}"
 
 
 @pytest.fixture

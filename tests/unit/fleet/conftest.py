@@ -8,14 +8,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kopitiam.contracts.config import Settings
+from kopitiam.contracts.config import NodeSection, Settings
 from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.processes import NODE_VARIABLE, Program
+
+HOST = "h1"
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[FleetHome]:
-    yield FleetHome(tmp_path / "home")
+    yield FleetHome(tmp_path / "home", HOST)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(NODE_VARIABLE, "").startswith(str(tmp_path)):
@@ -24,7 +26,7 @@ def home(tmp_path: Path) -> Iterator[FleetHome]:
 
 @pytest.fixture
 def settings(home: FleetHome) -> Settings:
-    return Settings(home=home.path)
+    return Settings(home=home.path, node=NodeSection(host=HOST))
 
 
 @pytest.fixture

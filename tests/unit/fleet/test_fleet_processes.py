@@ -14,7 +14,7 @@ import pytest
 
 from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.fleet import processes
-from kopitiam.fleet.home import ProcessRecord, read_record, ready_mark, recorded_names, write_record
+from kopitiam.fleet.home import FleetHome, ProcessRecord, read_record, recorded_names, write_record
 from kopitiam.fleet.processes import Program, is_running, launch, process_state, processes_of, stop
 from kopitiam.system import logs
 from kopitiam.system.files import locked
@@ -179,6 +179,17 @@ def test_a_node_that_keeps_running_raises_nothing(home, program):
     launched = launch(home, program())
     launched.raise_if_ends_within(0.1)
     assert is_running(home, "pipeline-1")
+
+
+def test_a_node_that_has_joined_the_fleet_is_waited_for_no_longer(home, program):
+    launched = launch(home, program())
+    home.joined_mark("pipeline-1").write_text(str(launched.pid))
+    begun = time.monotonic()
+    launched.raise_if_ends_within(60, lambda: home.has_joined("pipeline-1", launched.pid))
+    assert time.monotonic() - begun < 60
+    assert not home.has_joined("pipeline-1", launched.pid + 1), "an earlier process of this node"
+    stop(home, "pipeline-1")
+    assert not home.joined_mark("pipeline-1").exists()
 
 
 def test_waiting_for_a_running_node_fails_when_that_node_ends(home, program):
@@ -381,7 +392,8 @@ def test_the_log_of_a_running_node_and_its_children_is_rotated(home, program):
 
 
 @pytest.mark.parametrize(
-    "scratch_of", [lambda home: home / "scratch", lambda home: ready_mark(home, "pipeline-1", 4711).parent]
+    "scratch_of",
+    [lambda home: home / "scratch", lambda home: FleetHome(home, "h1").process_scratch("pipeline-1", 4711)],
 )
 def test_the_log_of_a_running_spark_is_rotated(tmp_path: Path, scratch_of):
     """Spark appends, as here, in `kopi serve` and in each pipeline of a fleet."""

@@ -6,22 +6,44 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from kopitiam.contracts.config import BusSection, NodesSection, PipelineSection, RegistrySection, Settings
+from kopitiam.contracts.config import (
+    BusSection,
+    MonitorSection,
+    NodeSection,
+    NodesSection,
+    PipelineSection,
+    RegistrySection,
+    ServicesSection,
+    Settings,
+)
 from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.fleet.home import write_record
-from kopitiam.fleet.lifecycle import Fleet, added_pipelines, node_program, open_fleet, require_kind
-from kopitiam.fleet.preflight import check_settings, check_shards_of_open_runs
+from kopitiam.fleet.home import FleetHome, read_record, write_record
+from kopitiam.fleet.lifecycle import (
+    Fleet,
+    added_pipelines,
+    node_program,
+    open_fleet,
+    require_kind,
+    start_node,
+    stop_node,
+)
+from kopitiam.fleet.preflight import check_machines, check_settings, check_shards_of_open_runs
 from kopitiam.fleet.services import probes, recorded_probes, service_settings, services_of
-from kopitiam.fleet.services.base import read_or_choose_url, read_url, without_credentials, write_url
+from kopitiam.fleet.services.base import Site, read_url, without_credentials, write_url
 from kopitiam.registry import open_registry
 from kopitiam.runtime.home import exclusive_home
 
 BOTH = NodesSection(services=("rabbitmq", "postgresql"))
 POSTGRESQL = "postgresql://kopitiam:secret@127.0.0.1:12345/postgres"
 RABBITMQ = "amqp://kopitiam:secret@127.0.0.1:12346"
+
+
+def spelled(port, password):
+    return f"postgresql://kopitiam:{password}@h1:{port}/postgres"
 
 
 @pytest.fixture
@@ -66,11 +88,11 @@ def test_an_unknown_service_is_refused(settings):
         service_settings(with_services)
 
 
-def test_an_address_is_chosen_once_and_readable_by_its_owner_only(tmp_path):
-    folder = tmp_path / "services" / "postgresql"
+def test_an_address_is_chosen_once_and_readable_by_its_owner_only(settings, home):
+    site, folder = Site.of(settings, "postgresql"), home.service("postgresql")
     assert read_url(folder) is None
-    assert read_or_choose_url(folder, lambda: POSTGRESQL) == POSTGRESQL
-    assert read_or_choose_url(folder, lambda: "another") == POSTGRESQL
+    chosen = site.record_url(spelled)
+    assert site.record_url(spelled) == read_url(folder) == chosen
     assert [path.name for path in folder.iterdir()] == ["address.json"]
     assert stat.S_IMODE((folder / "address.json").stat().st_mode) == 0o600
 
@@ -133,7 +155,7 @@ def test_a_shard_with_no_pipeline_or_two_is_refused(settings, pipelines, got):
     nodes = NodesSection(services=("rabbitmq",), pipelines=pipelines)
     with_shards = settings.model_copy(update={"nodes": nodes, "pipeline": PipelineSection(shards=3)})
     with pytest.raises(
-        ConfigError, match=rf"^nodes.pipelines: want each of the 3 shards .* once, got {got}$"
+        ConfigError, match=rf"^nodes.pipelines: expected each of the 3 shards .* once, got {got}$"
     ):
         check_settings(with_shards)
 
@@ -192,3 +214,135 @@ def test_shards_of_open_runs_need_a_pipeline_until_the_runs_end(tmp_path: Path) 
             check_shards_of_open_runs(shrunk, registry)
         kept = shrunk.model_copy(update={"nodes": NodesSection(pipelines={"a": (0, 1), "b": (2,)})})
         check_shards_of_open_runs(kept, registry)
+
+
+# -- several machines
+
+
+def machines(settings, host="h2", **changes):
+    """Two machines: the services, a worker and a monitor on h1, the rest on h2."""
+    services = ("postgresql", "rabbitmq", "spark-master", "spark-worker-1")
+    nodes = NodesSection(
+        monitors=("monitor-1", "monitor-2"),
+        services=services,
+        hosts=dict.fromkeys(("monitor-1", *services), "h1")
+        | dict.fromkeys(("gateway-1", "pipeline-1", "monitor-2"), "h2"),
+    )
+    sections = {
+        "nodes": nodes,
+        "node": NodeSection(host=host),
+        "services": ServicesSection(listen="0.0.0.0", secret="sixteen letters!"),
+        "monitor": MonitorSection(revive="ssh {host} kopi node start {node}"),
+    }
+    return settings.model_copy(update=sections | changes)
+
+
+def test_machines_that_know_the_secret_find_the_services_without_any_file(settings, home):
+    here, there = machines(settings, "h1"), machines(settings.model_copy(update={"home": Path("/other")}))
+    filled = service_settings(there)
+    password = urlsplit(filled.registry.url).password
+    assert filled.registry.url == f"postgresql://kopitiam:{password}@h1:8450/postgres"
+    assert filled.bus.url == f"amqp://kopitiam:{urlsplit(filled.bus.url).password}@h1:8451"
+    assert (filled.spark.master, len(password)) == ("spark://h1:8452", 64)
+    conf = filled.spark.conf
+    assert (conf["spark.driver.host"], conf["spark.driver.bindAddress"]) == ("h2", "0.0.0.0")
+    passwords = {password, urlsplit(filled.bus.url).password, conf["spark.authenticate.secret"]}
+    assert len(passwords) == 3, "each service has its own"
+    assert "sixteen letters!" not in str(filled.model_dump(mode="json")) + str(passwords)
+    assert service_settings(here).registry.url == filled.registry.url
+    other = ServicesSection(listen="0.0.0.0", secret="another sixteen!")
+    assert service_settings(machines(settings, services=other)).registry.url != filled.registry.url
+    assert not home.path.exists()
+
+
+def test_without_a_secret_a_service_of_another_machine_cannot_be_found(settings):
+    with pytest.raises(
+        ConfigError, match=r"^postgresql runs on h1: set services\.secret, by which it is found$"
+    ):
+        service_settings(machines(settings, services=ServicesSection()))
+
+
+def test_a_new_secret_changes_the_password_of_the_data_before_it_is_recorded(settings, home):
+    chosen = Site.of(settings, "postgresql").record_url(spelled)
+    site, changes = Site.of(machines(settings, "h1"), "postgresql"), []
+
+    def fail(password):
+        raise ServiceError(f"not changed to {password}")
+
+    with pytest.raises(ServiceError):
+        site.record_url(spelled, fail)
+    assert read_url(home.service("postgresql")) == chosen
+    url = site.record_url(spelled, changes.append)
+    assert site.record_url(spelled, changes.append) == url == read_url(home.service("postgresql"))
+    assert changes == [urlsplit(url).password]
+
+
+@pytest.mark.parametrize(
+    ("changes", "flaw"),
+    [
+        (
+            {"node": NodeSection(host="h9")},
+            r"nodes\.hosts: no node runs on h9, which is the name of this",
+        ),
+        (
+            {"services": ServicesSection()},
+            r"services\.listen: postgresql on h1 must be reached from other",
+        ),
+        (
+            {"monitor": MonitorSection()},
+            r"monitor\.revive: 'kopi node start .*' runs on the leader's mach",
+        ),
+        ({"node": NodeSection(host="h2")}, r"node\.host h2: cannot be resolved: Name or service not known"),
+    ],
+)
+def test_machines_that_could_not_work_together_are_refused(settings, changes, flaw, monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ConfigError, match=f"^{flaw}"):
+        check_machines(machines(settings, **changes))
+
+
+@pytest.mark.parametrize(
+    ("address", "flaw"),
+    [
+        ("127.0.1.1", "is 127.0.1.1 here, where other machines cannot reach it; correct /etc/hosts"),
+        ("192.0.2.1", "192.0.2.1 is no address of this machine"),
+    ],
+)
+def test_a_machine_whose_name_is_not_its_address_is_refused(settings, address, flaw, monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (address, 0))])
+    with pytest.raises(ConfigError, match=rf"^node\.host h2: {flaw}"):
+        check_machines(machines(settings))
+
+
+def test_every_node_needs_a_machine_if_any_has_one(settings):
+    nodes = NodesSection(hosts={"gateway-1": "h1", "pipeline-1": "h2"})
+    with pytest.raises(ConfigError, match=r"^nodes\.hosts: which machine runs monitor-1, monitor-2, mon"):
+        check_machines(machines(settings, nodes=nodes))
+
+
+def test_a_node_is_started_and_stopped_on_its_own_machine_only(settings):
+    fleet = Fleet(machines(settings))
+    assert list(fleet.kinds_here) == ["gateway-1", "pipeline-1", "monitor-2"]
+    for command in (start_node, stop_node):
+        with pytest.raises(ConfigError, match=r"^monitor-1 runs on h1, and this machine is h2$"):
+            command(fleet, "monitor-1")
+
+
+def test_errors_name_the_machine_if_there_are_several(settings):
+    for fleet, prefix in ((Fleet(settings), ""), (Fleet(machines(settings)), "h2: ")):
+        with pytest.raises(ServiceError) as raised, fleet.naming_machine():
+            raise ServiceError("no answer")
+        assert str(raised.value) == f"{prefix}no answer"
+
+
+def test_processes_of_another_machine_are_not_taken_for_those_of_this_one(home):
+    here, there = FleetHome(home.path, "h1"), FleetHome(home.path, "h2")
+    here.make()
+    write_record(there, "gateway-1", "gateway", os.getpid(), ["kopi"])
+    assert read_record(there, "gateway-1").process() is not None
+    assert read_record(here, "gateway-1") is None
+    folders = [here.process_scratch("p", 7), there.process_scratch("p", 8), home.scratch("p") / "9"]
+    assert [here.pid_of_scratch(folder) for folder in folders] == [7, None, 9]

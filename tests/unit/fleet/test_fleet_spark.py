@@ -16,7 +16,7 @@ from kopitiam.fleet import preflight
 from kopitiam.fleet.preflight import check_free_cores, check_settings
 from kopitiam.fleet.services import find_service, in_start_order, probes, service_settings, services_of, spark
 from kopitiam.fleet.services.base import read_url, without_credentials, write_url
-from kopitiam.fleet.services.spark import Address, SparkMaster, spark_home
+from kopitiam.fleet.services.spark import Address, SparkMaster, forgotten_by_master, spark_home
 
 SECRET = "f00d"
 MASTER = Address(12345, 12346, SECRET)
@@ -145,6 +145,14 @@ def test_pipelines_get_the_master_url_and_equal_shares_of_its_resources(cluster)
 
 
 @pytest.mark.usefixtures("known")
+def test_a_single_pipeline_may_use_workers_that_are_added_while_it_runs(cluster):
+    nodes = cluster.nodes.model_copy(update={"pipelines": {"pipeline-1": (0, 1)}})
+    filled = service_settings(cluster.model_copy(update={"nodes": nodes})).spark
+    assert "spark.cores.max" not in filled.conf
+    assert filled.conf["spark.executor.memory"] == "2048m"
+
+
+@pytest.mark.usefixtures("known")
 def test_spark_settings_of_the_file_are_kept(cluster):
     own = SparkSection(conf={"spark.cores.max": "1", "spark.x": "y"})
     filled = service_settings(cluster.model_copy(update={"spark": own})).spark
@@ -211,9 +219,28 @@ def test_free_cores_are_those_of_live_workers(cluster, home, status, cores):
         assert SparkMaster(cluster).free_cores() == cores
 
 
+@pytest.mark.parametrize(
+    ("status", "is_forgotten"),
+    [
+        ({"status": "ALIVE", "activeapps": []}, True),
+        ({"status": "ALIVE", "activeapps": [{"id": "app-2"}]}, True),
+        ({"status": "ALIVE", "activeapps": [{"id": "app-1"}]}, False),
+        ({"status": "RECOVERING", "activeapps": []}, False),
+        ("", False),
+    ],
+)
+def test_a_master_that_works_without_an_application_has_forgotten_it(cluster, home, status, is_forgotten):
+    with answering(home, b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(status).encode()):
+        assert forgotten_by_master(service_settings(cluster))("app-1") is is_forgotten
+
+
 @pytest.mark.usefixtures("known")
-def test_an_unreachable_master_has_no_free_cores(cluster):
+def test_nothing_is_known_of_a_master_that_does_not_answer_or_is_another_one(cluster):
     assert SparkMaster(cluster).free_cores() == 0
+    assert not forgotten_by_master(service_settings(cluster))("app-1")
+    elsewhere = cluster.model_copy(update={"spark": SparkSection(master="spark://elsewhere:7077")})
+    assert not forgotten_by_master(elsewhere)("app-1")
+    assert not forgotten_by_master(elsewhere.model_copy(update={"nodes": NodesSection()}))("app-1")
 
 
 @pytest.mark.usefixtures("known")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from kopitiam.contracts.config import NodesSection
+from kopitiam.contracts.config import GatewaySection, NodesSection
 from kopitiam.contracts.errors import ConfigError, ServiceError
 from kopitiam.contracts.messages import NodeRecord
 from kopitiam.fleet import lifecycle
@@ -26,7 +26,7 @@ from waiting import eventually
 pytestmark = pytest.mark.slow
 
 NODES = NodesSection(monitors=("monitor-1", "monitor-2"))
-ALIVE = NodeRecord("pipeline-1", "pipeline", 1, None, "alive", 1000.5, 3)
+ALIVE = NodeRecord("pipeline-1", "pipeline", 1, None, "alive", 1000.5, 3, host="h1")
 
 
 @pytest.fixture
@@ -78,6 +78,7 @@ def test_a_local_node_has_the_status_in_the_registry(fleet, home, program, regis
     assert shown == {
         "name": "pipeline-1",
         "kind": "pipeline",
+        "host": "h1",
         "pid": pid,
         "url": None,
         "state": "alive",
@@ -92,6 +93,8 @@ def test_a_new_process_is_starting_until_the_registry_has_its_record(fleet, home
     assert status_of(fleet)["state"] == "starting"
     registry.report_node(ALIVE)  # an earlier process
     assert (status_of(fleet)["state"], status_of(fleet)["pid"]) == ("starting", pid)
+    registry.report_node(replace(ALIVE, pid=pid, host="h2"))  # a process of another machine
+    assert status_of(fleet)["state"] == "starting"
 
 
 def test_a_missing_or_frozen_process_is_dead_whatever_the_registry_records(fleet, home, program, registry):
@@ -136,6 +139,7 @@ def test_a_service_is_shown_without_its_credentials(settings, home):
     assert status_of(fleet, "rabbitmq") == {
         "name": "rabbitmq",
         "kind": "service",
+        "host": "h1",
         "pid": None,
         "url": "amqp://127.0.0.1:1",
         "state": "stopped",
@@ -205,34 +209,36 @@ def test_down_handles_dead_frozen_and_unreadable_nodes(fleet, home, program):
 def test_a_fleet_is_ready_when_all_nodes_are_alive_one_leads_and_gateways_accept_runs(
     fleet, home, program, registry, gateway_url
 ):
+    listening = GatewaySection(listen=gateway_url.removeprefix("http://"))
+    fleet = Fleet(fleet.settings.model_copy(update={"gateway": listening}))
     launched = [launch(home, program(name=name)) for name in ("gateway-1", "monitor-1")]
-    gateway = NodeRecord("gateway-1", "gateway", launched[0].pid, gateway_url, "alive", 1.0, 1)
+    gateway = NodeRecord("gateway-1", "gateway", launched[0].pid, gateway_url, "alive", 1.0, 1, host="h1")
     monitor = NodeRecord("monitor-1", "monitor", launched[1].pid, None, "alive", 1.0, 1)
     missing_names = []
 
     def on_wait(missing):
         missing_names.append(missing)
-        reports = [replace(gateway, pid=1), replace(gateway, url="http://127.0.0.1:1"), gateway, monitor]
+        reports = [replace(gateway, pid=1), replace(gateway, host="h2"), gateway, monitor]
         reports += [replace(monitor, leader=True)]
         registry.report_node(reports[min(len(missing_names), len(reports)) - 1])
 
-    await_ready(home, registry, launched, time.monotonic() + 60, on_wait)
+    await_ready(fleet, registry, launched, time.monotonic() + 60, on_wait)
     leaderless = ["a monitor that leads"]
     both = ["gateway-1", "monitor-1"]
     assert missing_names == [both, both, both, ["monitor-1"], leaderless, []]
 
 
-def test_nodes_not_ready_in_time_are_listed_with_their_last_log_line(home, program, registry):
+def test_nodes_not_ready_in_time_are_listed_with_their_last_log_line(fleet, home, program, registry):
     launched = launch(home, program("print('waiting for a lock', flush=True); import time; time.sleep(60)"))
     eventually(lambda: b"lock" in home.log("pipeline-1").read_bytes())
     with pytest.raises(ServiceError, match=r"^not ready in time: pipeline-1: waiting for a lock$"):
-        await_ready(home, registry, [launched], time.monotonic(), lambda _: None)
+        await_ready(fleet, registry, [launched], time.monotonic(), lambda _: None)
 
 
-def test_a_node_that_ends_while_the_fleet_starts_raises_its_error(home, program, registry):
+def test_a_node_that_ends_while_the_fleet_starts_raises_its_error(fleet, home, program, registry):
     launched = [launch(home, program()), launch(home, program("raise SystemExit(2)", name="gateway-1"))]
     with pytest.raises(ConfigError, match=r"^gateway-1: ended with exit code 2"):
-        await_ready(home, registry, launched, time.monotonic() + 60, lambda _: None)
+        await_ready(fleet, registry, launched, time.monotonic() + 60, lambda _: None)
 
 
 @pytest.fixture

@@ -46,11 +46,11 @@ def test_csv_becomes_normal_form_and_a_file_of_rejected_rows(order: Order) -> No
     assert examine(again) == Finding(rows=2)
 
 
-def test_a_storage_error_is_trouble_and_no_refusal(order: Order, tmp_path: Path) -> None:
+def test_a_storage_error_is_a_failure_and_no_refusal(order: Order, tmp_path: Path) -> None:
     for elsewhere in ({"parquet": "/dev/full"}, {"parquet": str(tmp_path)}, {"body": str(tmp_path / "gone")}):
         finding = examine(altered(order, **elsewhere))
         assert finding.refusal is None
-        assert finding.trouble, elsewhere
+        assert finding.failure, elsewhere
 
 
 def test_a_refusal_does_not_name_files_of_the_gateway(order: Order) -> None:
@@ -130,6 +130,64 @@ def test_other_parquet_formats_are_refused_with_the_reason(order: Order, name: s
     body, reason = REFUSED[name]
     Path(order.body).write_bytes(body)
     assert reason in str(examine(altered(order, media_type=PARQUET)).refusal)
+
+
+ID, NUMBERS = "0123abcd-0000-4abc-8def-ffffffffffff", (0x0123ABCD00004ABC, 0x8DEFFFFFFFFFFFFF - (1 << 64))
+HIGH, LOW = "transaction_id_high", "transaction_id_low"
+
+
+def sales_with(ids: dict[str, list[Any]]) -> bytes:
+    """Two sales with these columns in place of their ids."""
+    numbers = {name: pa.array(cells, pa.int64()) for name, cells in ids.items() if name in (HIGH, LOW)}
+    others = {
+        "store_id": [1, 1],
+        "user_id": pa.array([None, 7], pa.int64()),
+        "final_amount": [5, 6],
+        "created_at": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", tz="UTC")),
+    }
+    return users_as(pa.table(ids | numbers | others))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"transaction_id": [ID, "a"]},
+        {HIGH: [NUMBERS[0], -(2**63)], LOW: [NUMBERS[1], 2**63 - 1]},
+        {"transaction_id": [None, "a"], HIGH: [NUMBERS[0], None], LOW: [NUMBERS[1], None]},
+    ],
+)
+def test_ids_are_accepted_as_texts_as_numbers_and_mixed(order: Order, ids: dict[str, list[Any]]) -> None:
+    Path(order.body).write_bytes(sales_with(ids))
+    assert examine(altered(order, media_type=PARQUET, table="transactions")) == Finding(rows=2)
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        ({HIGH: [1, 2]}, "not the normal form"),
+        ({HIGH: [1, 2], LOW: [1, None]}, "transaction_id_low has empty values"),
+        ({"transaction_id": ["a", None], HIGH: [None, 1], LOW: [None, None]}, "without the other"),
+        ({"transaction_id": ["a", "b"], HIGH: [None, 1], LOW: [None, 1]}, "a text and a UUID in one row"),
+        ({"transaction_id": ["a", None], HIGH: [None] * 2, LOW: [None] * 2}, "has empty values"),
+        ({"transaction_id": ["a", ""], HIGH: [None, 1], LOW: [None, 1]}, "has empty values"),
+    ],
+)
+def test_ids_that_are_missing_halved_or_there_twice_are_refused(
+    order: Order, ids: dict[str, list[Any]], reason: str
+) -> None:
+    Path(order.body).write_bytes(sales_with(ids))
+    assert reason in str(examine(altered(order, media_type=PARQUET, table="transactions")).refusal)
+
+
+def test_ids_of_a_csv_body_are_stored_as_numbers(order: Order) -> None:
+    header = "transaction_id,store_id,user_id,final_amount,created_at"
+    Path(order.body).write_text(f"{header}\n{ID},1,,75,2024-01-01 10:00:00\n")
+    sales = altered(order, table="transactions")
+    assert examine(sales) == Finding(rows=1)
+    stored = pq.read_table(order.parquet)
+    assert stored.schema.names[:2] == [HIGH, LOW]
+    assert (stored[HIGH].to_pylist(), stored[LOW].to_pylist()) == ([NUMBERS[0]], [NUMBERS[1]])
+    assert examine(altered(sales, body=order.parquet, media_type=PARQUET)) == Finding(rows=1)
 
 
 def test_dates_of_int96_are_refused(order: Order) -> None:

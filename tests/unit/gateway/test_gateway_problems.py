@@ -42,7 +42,7 @@ TEXTS = {
     "(/srv/a/b,c)": "(…/b,c)",
 }
 UNCHANGED = [
-    "Content-Type text/csv: want application/vnd.apache.parquet or text/csv",
+    "Content-Type text/csv: expected application/vnd.apache.parquet or text/csv",
     "ask /api/v1/runs, with and/or without 10/12 at 5 /s",
     "transactions/transactions_202401.csv, line 3: not UTF-8 text",
     "see https://spark.apache.org/docs/latest/",

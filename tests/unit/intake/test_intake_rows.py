@@ -9,6 +9,7 @@ from catalog_tables import TABLES
 from kopitiam.contracts.errors import InputError
 from kopitiam.intake.blocks import BLOCK_BYTES, read_blocks, read_header
 from kopitiam.intake.normal_form import NormalForm
+from packed_ids import with_texts
 
 MENU_ITEMS = TABLES["menu_items"]
 STORES = TABLES["stores"]
@@ -36,7 +37,7 @@ def intake(tmp_path):
         form = NormalForm(table, read_header(file), "file.csv")
         made = [form.normalize(block) for block in read_blocks(file, block_bytes)]
         return (
-            [row for part in made for row in part.rows.to_pylist()],
+            [row for part in made for row in with_texts(table, part.rows).to_pylist()],
             [rejected for part in made for rejected in part.rejected],
         )
 

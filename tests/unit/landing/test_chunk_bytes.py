@@ -8,6 +8,7 @@ import pytest
 
 from catalog_tables import TABLES
 from kopitiam.contracts.layout import KEYS, Home
+from kopitiam.contracts.uuids import pack
 from kopitiam.landing.chunks import encode
 
 TRANSACTIONS = TABLES["transactions"]
@@ -41,6 +42,27 @@ def test_a_chunk_is_one_row_group_with_statistics_of_its_time():
 def test_a_chunk_has_the_declared_schema_even_without_rows(table):
     back = pq.read_table(pa.BufferReader(encode(table, table.schema.empty_table())))
     assert back.schema.equals(table.schema, check_metadata=False)
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        (["0123abcd-0000-4abc-8def-ffffffffffff"] * 2, ["transaction_id_high", "transaction_id_low"]),
+        (["a", "b"], ["transaction_id"]),
+        (
+            ["a", "0123abcd-0000-4abc-8def-ffffffffffff"],
+            ["transaction_id", "transaction_id_high", "transaction_id_low"],
+        ),
+    ],
+)
+def test_a_chunk_has_ids_as_numbers_where_they_are_uuids(ids, names):
+    rows = sales(2)
+    packed = [*pack(pa.array(ids)), *rows.columns[1:]]
+    data = encode(TRANSACTIONS, pa.Table.from_arrays(packed, schema=TRANSACTIONS.packed.schema))
+    back = pq.read_table(pa.BufferReader(data))
+    assert back.schema.names == [*names, *rows.schema.names[1:]]
+    assert back.schema.field(names[0]).nullable == (len(names) > 2)
+    assert back.select(rows.schema.names[1:]).equals(rows.select(rows.schema.names[1:]))
 
 
 def test_the_same_rows_give_the_same_bytes_whatever_their_pieces():

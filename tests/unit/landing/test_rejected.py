@@ -1,4 +1,4 @@
-"""Rows set aside: a file of their own, and counts."""
+"""Rejected rows: a file of their own, and counts."""
 
 import csv
 

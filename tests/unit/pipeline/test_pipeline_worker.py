@@ -36,7 +36,9 @@ class Fleet:
         self.cancelled: list[str] = []
         session: Future[Any] = Future()
         session.set_result(
-            SimpleNamespace(sparkContext=SimpleNamespace(cancelJobsWithTag=self.cancelled.append))
+            SimpleNamespace(
+                sparkContext=SimpleNamespace(master="local[1]", cancelJobsWithTag=self.cancelled.append)
+            )
         )
         self.worker = PipelineWorker(
             PipelineNode(

@@ -159,8 +159,8 @@ def test_two_columns_with_one_name_are_refused(changes: dict[str, Any]) -> None:
         ({"columns": ["rank"]}, "rank is named, but nothing is ranked; add rank"),
         ({"rank": {"by": "revenue", "top": 1}, "columns": ["rank"]}, "rank is always 1, since top is 1"),
         ({"rank": {"by": "revenue", "top": 1}, "order": ["rank"]}, "rank is always 1, since top is 1"),
-        ({"rank": {"by": ["revenue"], "top": 1}}, r"by = \['revenue'\]: want one of revenue"),
-        ({"rank": {"by": "revenue", "top": 10**9}}, 'want 1 to 100,000, or "@top"'),
+        ({"rank": {"by": ["revenue"], "top": 1}}, r"by = \['revenue'\]: expected one of revenue"),
+        ({"rank": {"by": "revenue", "top": 10**9}}, 'expected 1 to 100,000, or "@top"'),
         (
             {"columns": ["transaction_items.quantity"]},
             "both facts, which cannot be joined; keep both in a data",
@@ -189,16 +189,16 @@ def test_two_columns_with_one_name_are_refused(changes: dict[str, Any]) -> None:
         ),
         (
             {"by": None, "measure": None, "columns": ["transactions.store_id"]},
-            "'transactions.store_id' is not a key, a measure or an attribute of a key; want store_id",
+            "'transactions.store_id' is not a key, a measure or an attribute of a key; write store_id",
         ),
         (
             {"chart": {"mark": "histogram", "x": "count", "y": "revenue"}},
-            "chart: x = 'count': want one of store_id, hour, revenue, purchases, store_name",
+            "chart: x = 'count': expected one of store_id, hour, revenue, purchases, store_name",
         ),
-        ({"title": "\ud800"}, "title: want texts"),
-        ({"columns": None}, r'columns: is missing; want columns = \["…"\]'),
-        ({"wher": ["@year"]}, "wher: is not a known key; want some of .*did you mean where"),
-        ({"where": ["@yaer"]}, "'@yaer' is not a filter; want one of @year, .*; did you mean @year"),
+        ({"title": "\ud800"}, "title: expected texts"),
+        ({"columns": None}, r'columns: is missing; write columns = \["…"\]'),
+        ({"wher": ["@year"]}, "wher: is not a known key; expected some of .*did you mean where"),
+        ({"where": ["@yaer"]}, "'@yaer' is not a filter; expected one of @year, .*; did you mean @year"),
     ],
 )
 def test_invalid_definitions_are_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:

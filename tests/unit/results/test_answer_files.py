@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kopitiam.contracts.data_sets import Changes, DataUse
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Rejected
@@ -348,7 +349,12 @@ def test_answers_are_read_back_unchanged(tmp_path, name):
     assert [batch[0].to_pylist() for batch in read.batches(name, [one])] == [[row[one] for row in rows]]
 
 
-@pytest.mark.parametrize("more", [{}, {"coverage": Coverage(1, 2, None)}, {"fingerprint": "sha256:00"}])
+OVER_DATA = DataUse("id", "sales", True, 2, 3, Changes(added=1, kept=4, rows_added=7))
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"coverage": Coverage(1, 2, None)}, {"fingerprint": "sha256:00"}, {"data": OVER_DATA}]
+)
 def test_a_summary_is_read_back_unchanged(more):
     summary = replace(SUMMARY, **more)
     assert read_summary(json.dumps(summary.to_dict()).encode()) == summary

@@ -164,6 +164,7 @@ with open_renderer() as renderer:
     os.geteuid() != 0 or shutil.which("unshare") is None or not Path("/usr/share/fonts").exists(),
     reason="hides the fonts of this machine, which takes root on Linux",
 )
+@pytest.mark.slow
 def test_charts_do_not_depend_on_the_fonts_of_the_machine():
     here = [sys.executable, "-c", RENDER, str(Path(__file__).parents[2])]
     fontless = [

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import pytest
 
+from kopitiam.contracts.data_sets import Changes, DataUse
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Rejected
 from kopitiam.questions.catalog import builtin
@@ -197,6 +198,12 @@ def test_the_report_shows_parameters_fingerprint_and_version(page):
     ):
         assert said in page.text
     assert page.texts.index("January") > 0
+
+
+def test_a_report_over_a_data_set_names_the_version_and_what_it_changed(report):
+    use = DataUse("id", "sales", True, 2, 3, Changes(added=1, kept=4, rows_added=7))
+    text = "sales, version 3: 1 file added, 0 replaced, 4 kept; 7 rows added, 0 taken away"
+    assert text in Page(report(small_answers(), replace(SUMMARY, data=use))).text
 
 
 def test_nothing_is_loaded_and_nothing_runs(page):

@@ -72,4 +72,6 @@ def test_a_service_is_located_by_its_record_and_shown_without_its_credentials(tm
     write_url(home.service("rabbitmq"), "amqp://kopitiam:secret@127.0.0.1:1")
     assert service_location(settings, "rabbitmq") is None, "it was stopped, or never started"
     write_record(home, "rabbitmq", "service", os.getpid(), ["rabbitmq"])
-    assert service_location(settings, "rabbitmq") == ServiceLocation(os.getpid(), "amqp://127.0.0.1:1")
+    assert service_location(settings, "rabbitmq") == ServiceLocation(
+        os.getpid(), "amqp://127.0.0.1:1", settings.host
+    )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kopitiam.contracts.config import MOST_SHARDS
+from kopitiam.contracts.batches import MOST_SHARDS
 from kopitiam.contracts.layout import Home
 from kopitiam.registry.records import Fence
 from kopitiam.runtime.pipeline import new_checkpoint

@@ -40,7 +40,7 @@ def session(executors=lambda: 0, is_stopped=lambda: False):
         getExecutorMemoryStatus=lambda: SimpleNamespace(size=lambda: 1 + executors()),
     )
     java = SimpleNamespace(sc=lambda: context)
-    return SimpleNamespace(sparkContext=SimpleNamespace(master=MASTER, _jsc=java))
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=MASTER, applicationId="app-1", _jsc=java))
 
 
 def in_turn(*values):
@@ -67,10 +67,10 @@ def test_a_master_that_takes_connections_is_reachable():
     ("master", "why"),
     [
         ("spark://127.0.0.1:1", "Connection refused"),
-        ("spark://127.0.0.1:port", "want spark://host:port"),
+        ("spark://127.0.0.1:port", "expected spark://host:port"),
         ("k8s://https://127.0.0.1:1", "Connection refused"),
         ("k8s://127.0.0.1:1", "Connection refused"),
-        ("k8s://https://127.0.0.1:port", "want https://host:port"),
+        ("k8s://https://127.0.0.1:port", "expected https://host:port"),
     ],
 )
 def test_an_unreachable_master_is_reported_in_one_line(master, why):
@@ -113,18 +113,18 @@ def test_a_cluster_without_an_executor_is_reported_in_one_line():
         await_executor(session(), seconds=0.02)
 
 
-def test_lost_executors_that_are_replaced_in_time_are_no_trouble():
-    trouble = Future()
+def test_lost_executors_that_are_replaced_in_time_are_no_failure():
+    failure = Future()
     counts = in_turn(2, 0, 1, 0, 0, 1, None)
 
     def executors_now():
         now = counts()
-        if now is None and not trouble.done():
-            trouble.set_exception(ServiceError("something else"))
+        if now is None and not failure.done():
+            failure.set_exception(ServiceError("something else"))
         return now or 0
 
     with pytest.raises(ServiceError, match=r"^something else$"):
-        watch_over(session(executors_now), trouble, lost_seconds=10)
+        watch_over(session(executors_now), failure, lost_seconds=10)
 
 
 def test_an_application_ends_when_all_executors_stay_lost():
@@ -156,3 +156,16 @@ def test_a_slow_start_gets_more_time_but_a_wrong_secret_is_reported_within_half_
 
 def test_a_configured_patience_is_used():
     assert patience_to_register(300, 20) == patience_for_executor(300, 20) == 300
+
+
+def test_an_application_ends_when_its_master_has_forgotten_it_and_executors_are_gone():
+    counts, answers, asked = in_turn(1, 0), in_turn(True, False, True, True), []
+
+    def is_forgotten(application):
+        asked.append(application)
+        return answers()
+
+    line = f"^spark.master {MASTER}: does not know this application any more$"
+    with pytest.raises(ServiceError, match=line):
+        watch_over(session(counts), Future(), lost_seconds=60, is_forgotten=is_forgotten)
+    assert asked == ["app-1"] * 4

@@ -1,4 +1,4 @@
-"""Which storage the settings mean, what Spark is told, and what is said when there is none to be had."""
+"""Which storage the settings mean, which options Spark gets, and the errors of unusable settings."""
 
 import socket
 import time
@@ -18,6 +18,7 @@ from kopitiam.storage.probe import checked
 from kopitiam.system.settings import load_settings
 
 KEYS = {"access_key": SecretStr("the-key"), "secret_key": SecretStr("the-secret")}
+BUFFERS = "${java.io.tmpdir}/s3a"  # Hadoop fills it in
 
 
 def settings(
@@ -29,16 +30,16 @@ def settings(
 @pytest.mark.parametrize(
     ("storage", "flaw"),
     [
-        ({"url": "somewhere"}, "want file, or an address"),
-        ({"url": "s3:bucket"}, "want file, or an address"),
-        ({"url": "s3:///prefix"}, "want s3://bucket/prefix"),
+        ({"url": "somewhere"}, "expected file, or an address"),
+        ({"url": "s3:bucket"}, "expected file, or an address"),
+        ({"url": "s3:///prefix"}, "expected s3://bucket/prefix"),
         ({"url": "s3://key:secret@bucket/prefix"}, "keys go to access_key"),
         ({"url": "s3://bucket?region=x"}, "without"),
         ({"url": "file://host/folder"}, "three slashes"),
         ({"url": "file:///"}, "three slashes"),
-        ({"url": "s3://b", "endpoint": "localhost:9000"}, "want http://host:port"),
-        ({"url": "s3://b", "endpoint": "http://localhost:9000/bucket"}, "want http://host:port"),
-        ({"url": "s3://b", "access_key": SecretStr("k")}, "want both or none"),
+        ({"url": "s3://b", "endpoint": "localhost:9000"}, "expected http://host:port"),
+        ({"url": "s3://b", "endpoint": "http://localhost:9000/bucket"}, "expected http://host:port"),
+        ({"url": "s3://b", "access_key": SecretStr("k")}, "set both or neither"),
         ({"url": "hdfs://h:9000/x", **KEYS}, "only s3://"),
     ],
 )
@@ -49,7 +50,7 @@ def test_a_malformed_address_is_refused(storage: dict[str, object], flaw: str) -
 
 def test_a_refused_address_is_named_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "kopitiam.toml").write_text('[storage]\nurl = "somewhere"\n')
-    with pytest.raises(ConfigError, match=r"storage\.url: .*want file, or an address"):
+    with pytest.raises(ConfigError, match=r"storage\.url: .*expected file, or an address"):
         load_settings(tmp_path / "kopitiam.toml")
 
 
@@ -72,14 +73,18 @@ def test_spark_gets_the_same_s3_settings_as_pyarrow() -> None:
         "fs.s3a.endpoint": "http://store:9000",
         "fs.s3a.endpoint.region": "eu-1",
         "fs.s3a.path.style.access": "true",
+        "fs.s3a.buffer.dir": BUFFERS,
         "fs.s3a.connection.ssl.enabled": "false",
     }
-    assert hadoop_conf(settings(url="s3://b/p", region="eu-1")) == {"fs.s3a.endpoint.region": "eu-1"}
+    assert hadoop_conf(settings(url="s3://b/p", region="eu-1")) == {
+        "fs.s3a.endpoint.region": "eu-1",
+        "fs.s3a.buffer.dir": BUFFERS,
+    }
 
 
 def test_settings_in_spark_conf_stay() -> None:
     said = {"spark.hadoop.fs.s3a.endpoint.region": "eu-2"}
-    assert hadoop_conf(settings(conf=said, url="s3://b/p", region="eu-1")) == {}
+    assert hadoop_conf(settings(conf=said, url="s3://b/p", region="eu-1")) == {"fs.s3a.buffer.dir": BUFFERS}
 
 
 @pytest.mark.parametrize("url", ["file", "file:///mounted", "hdfs://namenode:8020/kopitiam"])
@@ -88,16 +93,16 @@ def test_other_storage_needs_no_hadoop_settings(url: str) -> None:
 
 
 def test_a_private_service_keeps_apart_from_others_in_the_same_place() -> None:
-    private = settings(url="s3://b/p", **KEYS).privately(Path("/tmp/kopitiam-x1"), "token")
+    private = settings(url="s3://b/p", **KEYS).privately(Path("/tmp/kopitiam-x1"))
     assert private.storage.url == "s3://b/p/private-kopitiam-x1"
     assert private.storage.secret_key.get_secret_value() == "the-secret"
-    assert settings().privately(Path("/tmp/kopitiam-x1"), "token").storage.url == "file"
+    assert settings().privately(Path("/tmp/kopitiam-x1")).storage.url == "file"
 
 
 def test_the_files_of_a_private_service_are_removed_with_it(tmp_path: Path) -> None:
     private = settings(tmp_path, url=f"file://{tmp_path}/mounted/private-x")
-    with temporary_storage(private):
-        open_storage(private).replace(Key("results/run=r1/x"), b"answer")
+    with temporary_storage(private) as storage:
+        storage.replace(Key("results/run=r1/x"), b"answer")
         assert (tmp_path / "mounted" / "private-x" / "results" / "run=r1" / "x").exists()
     assert list((tmp_path / "mounted").iterdir()) == []
 

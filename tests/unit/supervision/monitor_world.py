@@ -23,6 +23,7 @@ from kopitiam.contracts.messages import (
 )
 from kopitiam.registry import Fence, open_registry
 from kopitiam.supervision.leadership import MonitorContext
+from kopitiam.supervision.membership import VERSION
 from kopitiam.supervision.monitor import Monitor
 from kopitiam.supervision.service_watch import ServiceWatch
 from waiting import PATIENCE_SECONDS, eventually
@@ -84,8 +85,8 @@ class WatchedBus(MemoryBus):
             self.publish(topic, mark)
             eventually(lambda awaited=awaited, mark=mark: all(mark in passed for passed in awaited))
 
-    def _forget(self, courier: HandlerThread) -> None:
-        super()._forget(courier)
+    def _remove(self, courier: HandlerThread) -> None:
+        super()._remove(courier)
         self._passed.pop(courier, None)
 
 
@@ -97,7 +98,7 @@ class Services(ServiceWatch):
         self._records = records
         self.passed: set[str] = set()
 
-    def on_revived(self, name: str, now: float) -> None:
+    def on_revived(self, name: str, now: float, failure: str | None = None) -> None:
         self.passed.add(name)
 
     def nodes(self, now: float) -> list[NodeRecord]:
@@ -138,6 +139,7 @@ class World:
         self.services: list[NodeRecord] = []
         self._monitors: dict[str, Running] = {}
         self._epochs: dict[str, int] = {}  # of the nodes, as the registry has them
+        self._taking_over = threading.Lock()  # a slow registry sends heartbeats on the monitor's thread
         for topic in (ELECTION_TOPIC, HEARTBEAT_TOPIC):
             self.bus.subscribe(topic, self.received.append)
 
@@ -182,11 +184,14 @@ class World:
             self.pass_time(1, beating)
         raise AssertionError("condition not met within 100 seconds")
 
-    def beat(self, name: str, epoch: int = 1, trouble: str | None = None) -> None:
+    def beat(
+        self, name: str, epoch: int = 1, alarm: str | None = None, version: str | None = VERSION
+    ) -> None:
         """Send a heartbeat of this epoch; take over the lease first if its epoch is lower."""
-        while self._epochs.get(name, 0) < epoch:
-            self._epochs[name] = self.registry.take_over(name, f"another process of {name}", FOR_LONG)
-        self.forge_beat(name, epoch, trouble)
+        with self._taking_over:
+            while self._epochs.get(name, 0) < epoch:
+                self._epochs[name] = self.registry.take_over(name, f"another process of {name}", FOR_LONG)
+        self.forge_beat(name, epoch, alarm, version)
 
     def stop_on_purpose(self, name: str) -> None:
         """Record the stop in the registry, release the lease, then publish STOPPED, as a node does."""
@@ -196,10 +201,21 @@ class World:
         self.registry.release(name, lease.holder, lease.epoch)
         self.bus.publish(HEARTBEAT_TOPIC, Stopped(node=name, epoch=lease.epoch))
 
-    def forge_beat(self, name: str, epoch: int, trouble: str | None = None) -> None:
+    def forge_beat(
+        self, name: str, epoch: int, alarm: str | None = None, version: str | None = VERSION
+    ) -> None:
         """Publish a heartbeat without taking a lease."""
-        kind, now = self.roster.kinds[name], self.clock()
-        beat = Heartbeat(node=name, kind=kind, epoch=epoch, pid=100, url=None, sent_at=now, trouble=trouble)
+        beat = Heartbeat(
+            node=name,
+            kind=self.roster.kinds[name],
+            epoch=epoch,
+            pid=100,
+            url=None,
+            sent_at=self.clock(),
+            alarm=alarm,
+            host=f"host-of-{name}",
+            version=version,
+        )
         self.bus.publish(HEARTBEAT_TOPIC, beat)
 
     def clear_received(self) -> None:
@@ -213,6 +229,13 @@ class World:
         return (
             (NODES.monitors[announcements[-1].sender - 1], announcements[-1].epoch) if announcements else None
         )
+
+    def await_leader(self, name: str, beating: tuple[str, ...]) -> int:
+        """Pass time until this monitor was announced last; returns its epoch. One that started before it may
+        have led for a while."""
+        self.pass_time_until(lambda: (self.leader() or ("", 0))[0] == name, beating)
+        _, epoch = self.leader()
+        return epoch
 
     def holds(self, name: str, epoch: int) -> bool:
         """Whether the lease has this epoch and has not expired."""

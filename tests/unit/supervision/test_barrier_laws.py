@@ -249,7 +249,7 @@ def check_figures(run: ModelRun, reason: str) -> None:
 
 
 TestBarrierUnderFaults = BarrierUnderFaults.TestCase
-TestBarrierUnderFaults.settings = settings(max_examples=120, stateful_step_count=40)
+TestBarrierUnderFaults.settings = settings(stateful_step_count=40)
 
 
 # -- messages that all arrive

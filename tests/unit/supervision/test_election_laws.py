@@ -137,7 +137,7 @@ class ElectionUnderFaults(RuleBasedStateMachine):
 
 
 TestElectionUnderFaults = ElectionUnderFaults.TestCase
-TestElectionUnderFaults.settings = settings(max_examples=100, stateful_step_count=50)
+TestElectionUnderFaults.settings = settings(stateful_step_count=50)
 
 
 @given(size=st.integers(3, 5), keeps_leases=st.booleans(), data=st.data())

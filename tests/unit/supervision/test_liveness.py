@@ -58,7 +58,7 @@ def test_a_node_with_regular_heartbeats_is_never_revived() -> None:
     assert live(machine(), 0.0, 500.0) == []
 
 
-def test_a_trouble_is_the_alarm_of_a_live_node_and_uses_no_revival_attempt() -> None:
+def test_a_failure_is_the_alarm_of_a_live_node_and_uses_no_revival_attempt() -> None:
     liveness = machine()
     liveness.on_heartbeat("p", "pipeline", 1, 100, None, 0.0, "no space left")
     assert (node(liveness, 1.0).state, node(liveness, 1.0).alarm) == ("alive", "no space left")
@@ -424,3 +424,31 @@ def test_a_name_with_another_kind_is_a_new_node() -> None:
     live(liveness, 0.0, 10.0)
     liveness.expect({"p": "gateway"}, 10.0)
     assert (node(liveness, 10.0).kind, node(liveness, 10.0).state) == ("gateway", "starting")
+
+
+def test_a_node_on_an_unreachable_machine_is_revived_for_as_long_as_it_takes_and_raises_an_alarm() -> None:
+    liveness = Liveness({"p": "pipeline"}, timeout_seconds=TIMEOUT, revive_limit=2)
+    liveness.tick(0.0)
+    now, revivals = 0.0, 0
+    for _ in range(200):
+        now += 1.0
+        for decision in liveness.tick(now):
+            assert isinstance(decision, Revive)
+            revivals += 1
+            liveness.on_unreachable("p", now, "exit code 255: no route")
+    assert revivals > 15
+    [node] = liveness.nodes(now)
+    assert (node.state, node.alarm) == ("dead", "its machine cannot be reached: exit code 255: no route")
+    liveness.on_heartbeat("p", "pipeline", 1, 7, None, now + 1, host="h1")
+    [node] = liveness.nodes(now + 1)
+    assert (node.state, node.alarm, node.host) == ("alive", None, "h1")
+
+
+def test_the_alarm_of_a_node_names_why_it_could_not_be_revived() -> None:
+    liveness = Liveness({"p": "pipeline"}, timeout_seconds=TIMEOUT, revive_limit=1, pause_seconds=60.0)
+    liveness.tick(0.0)
+    liveness.tick(TIMEOUT)
+    liveness.on_revived("p", TIMEOUT + 1, "exit code 2: kopi: h1: no such file")
+    [alarm] = liveness.tick(TIMEOUT + 20)
+    reason = "no heartbeat after 1 attempts to revive it: exit code 2: kopi: h1: no such file"
+    assert alarm == Alarm("p", reason)

@@ -165,7 +165,7 @@ class LivenessUnderFaults(RuleBasedStateMachine):
 
 
 TestLivenessUnderFaults = LivenessUnderFaults.TestCase
-TestLivenessUnderFaults.settings = settings(max_examples=100, stateful_step_count=40)
+TestLivenessUnderFaults.settings = settings(stateful_step_count=40)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.25, 1.0, 2.0, 19.0, 300.0]), st.booleans()), max_size=80))

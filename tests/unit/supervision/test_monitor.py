@@ -16,7 +16,7 @@ from monitor_world import BEAT, NODES, TIMEOUT, Clock, World
 from sqlalchemy import update
 
 from kopitiam.contracts.config import MonitorSection, NodesSection
-from kopitiam.contracts.errors import ConfigError, KopitiamError, RegistryUnavailable
+from kopitiam.contracts.errors import ConfigError, KopitiamError, RegistryUnavailable, Unavailable
 from kopitiam.contracts.messages import (
     ELECTION_TOPIC,
     HEARTBEAT_TOPIC,
@@ -25,6 +25,7 @@ from kopitiam.contracts.messages import (
     Heartbeat,
     LeaderAnnouncement,
     NodeRecord,
+    NodeState,
     Stopped,
 )
 from kopitiam.registry import Fence, Registry
@@ -74,12 +75,12 @@ def test_a_higher_monitor_takes_over_and_the_lower_one_starts_no_election(world:
 def test_the_next_monitor_leads_after_the_leader_and_records_it_as_dead(world: World) -> None:
     world.start("monitor-2")
     world.start("monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    epoch = world.await_leader("monitor-3", ALL_NODES)
     world.pass_time(2, ALL_NODES)
     before = world.nodes()
     world.stop("monitor-3")
     alive = tuple(name for name in ALL_NODES if name != "monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), alive)
+    world.pass_time_until(lambda: world.leader() == ("monitor-2", epoch + 1), alive)
     world.pass_time_until(lambda: world.revived, alive)
     nodes = world.nodes()
     assert (nodes["monitor-3"].state, nodes["monitor-3"].pid) == ("dead", 100)
@@ -109,13 +110,13 @@ def test_a_monitor_whose_lease_was_taken_over_does_not_take_the_lead(world: Worl
 def test_the_next_monitor_leads_before_the_timeout_when_the_leader_stops_on_purpose(world: World) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    epoch = world.await_leader("monitor-3", ALL_NODES)
     world.pass_time(2, ALL_NODES)
     world.stop("monitor-3")
-    assert not world.holds(LEASE, 1)
+    assert not world.holds(LEASE, epoch)
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
     world.pass_time(TIMEOUT / 2, tuple(name for name in ALL_NODES if name != "monitor-3"))
-    assert world.leader() == ("monitor-2", 2)
+    assert world.leader() == ("monitor-2", epoch + 1)
 
 
 def test_an_announced_epoch_that_the_registry_never_granted_does_not_block_the_election(world: World) -> None:
@@ -133,18 +134,18 @@ def test_an_announced_epoch_that_the_registry_never_granted_does_not_block_the_e
 def test_a_leader_without_its_own_heartbeats_yields_the_lead_until_they_arrive_again(world: World) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    epoch = world.await_leader("monitor-3", ALL_NODES)
     others = tuple(name for name in ALL_NODES if name != "monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), others)
+    world.pass_time_until(lambda: world.leader() == ("monitor-2", epoch + 1), others)
     world.pass_time(3 * TIMEOUT, others)
-    assert world.leader() == ("monitor-2", 2)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 3), ALL_NODES)
+    assert world.leader() == ("monitor-2", epoch + 1)
+    world.pass_time_until(lambda: world.leader() == ("monitor-3", epoch + 2), ALL_NODES)
 
 
 def test_the_leader_stays_during_a_bus_outage_of_all_nodes(world: World) -> None:
     for name in NODES.monitors:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    epoch = world.await_leader("monitor-3", ALL_NODES)
     world.pass_time(2, ALL_NODES)
     world.pass_time(5 * TIMEOUT)
     world.roster = NodesSection(services=("rabbitmq",))
@@ -161,8 +162,8 @@ def test_the_leader_stays_during_a_bus_outage_of_all_nodes(world: World) -> None
         for message in world.received
         if isinstance(message, LeaderAnnouncement)
     }
-    assert announced == {(3, 1)}
-    assert world.holds(LEASE, 1)
+    assert announced == {(3, epoch)}
+    assert world.holds(LEASE, epoch)
     assert world.revived == []
 
 
@@ -304,13 +305,13 @@ def test_forged_heartbeats_of_a_later_epoch_do_not_displace_the_real_process(
 def test_forged_announcements_depose_no_leader(world: World, sender: int) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    epoch = world.await_leader("monitor-3", ALL_NODES)
     world.pass_time(2, ALL_NODES)
     world.clear_received()
-    for epoch in (1, 2, 2**62):
-        world.bus.publish(ELECTION_TOPIC, LeaderAnnouncement(sender=sender, epoch=epoch))
+    for forged in (epoch, epoch + 1, 2**62):
+        world.bus.publish(ELECTION_TOPIC, LeaderAnnouncement(sender=sender, epoch=forged))
     world.pass_time(3, ALL_NODES)
-    assert world.holds(LEASE, 1)
+    assert world.holds(LEASE, epoch)
     assert [message for message in world.received if isinstance(message, Election)] == []
     assert world.nodes()["monitor-3"].leader
 
@@ -328,7 +329,7 @@ def test_forged_answers_do_not_keep_the_fleet_without_a_leader(world: World) -> 
 def test_a_forged_stop_message_of_the_leader_starts_no_election(world: World) -> None:
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    world.await_leader("monitor-3", ALL_NODES)
     world.pass_time(2, ALL_NODES)
     world.clear_received()
     world.bus.publish(HEARTBEAT_TOPIC, Stopped(node="monitor-3", epoch=1))
@@ -455,12 +456,12 @@ def test_a_new_leader_does_not_revive_a_given_up_node_until_its_heartbeat(world:
     assert (world.nodes()["pipeline-1"].state, world.nodes()["pipeline-1"].alarm) == ("alive", None)
 
 
-def test_the_trouble_of_a_live_node_is_its_alarm_under_a_new_leader_too(world: World) -> None:
+def test_the_failure_of_a_live_node_is_its_alarm_under_a_new_leader_too(world: World) -> None:
     others = tuple(name for name in ALL_NODES if name != "pipeline-1")
 
-    def pass_time(seconds: int, trouble: str | None) -> None:
+    def pass_time(seconds: int, alarm: str | None) -> None:
         for _ in range(seconds):
-            world.beat("pipeline-1", trouble=trouble)
+            world.beat("pipeline-1", alarm=alarm)
             world.pass_time(1, others)
 
     def state_and_alarm() -> tuple[str, str | None]:
@@ -469,13 +470,13 @@ def test_the_trouble_of_a_live_node_is_its_alarm_under_a_new_leader_too(world: W
 
     for name in OTHERS:
         world.start(name)
-    world.pass_time_until(lambda: world.leader() == ("monitor-3", 1), ALL_NODES)
+    epoch = world.await_leader("monitor-3", ALL_NODES)
     pass_time(3, "no space left")
     assert state_and_alarm() == ("alive", "no space left")
 
     world.stop("monitor-3")
     others = tuple(name for name in others if name != "monitor-3")
-    world.pass_time_until(lambda: world.leader() == ("monitor-2", 2), (*others, "pipeline-1"))
+    world.pass_time_until(lambda: world.leader() == ("monitor-2", epoch + 1), (*others, "pipeline-1"))
     world.registry.report_node(replace(world.nodes()["pipeline-1"], alarm="no space left"))
     pass_time(3, "no space left")
     assert state_and_alarm() == ("alive", "no space left")
@@ -585,7 +586,7 @@ class Memberships:
     def join(self, registry: Any = None) -> Membership:
         pace = MonitorSection(heartbeat_seconds=0.01, timeout_seconds=TIMEOUT)
         context = NodeContext(
-            "pipeline-1", "pipeline", registry or self._world.registry, self._world.bus, pace
+            "pipeline-1", "pipeline", registry or self._world.registry, self._world.bus, pace, "h1"
         )
         return Membership(context, self.lost.append)
 
@@ -615,19 +616,19 @@ def test_a_member_sends_heartbeats_renews_its_lease_and_reports_its_stop(
     assert memberships.lost == []
 
 
-def test_heartbeats_carry_the_trouble_of_a_member_until_it_is_over(
+def test_heartbeats_carry_the_failure_of_a_member_until_it_is_over(
     world: World, memberships: Memberships
 ) -> None:
-    troubles = ["x" * 5000]
+    alarms = ["x" * 5000]
     member = memberships.join()
-    member.start(trouble=lambda: troubles[0] if troubles else None)
+    member.start(alarm=lambda: alarms[0] if alarms else None)
     eventually(lambda: memberships.beats() > 2)
-    assert {beat.trouble for beat in world.received if isinstance(beat, Heartbeat)} == {"x" * 1000}
-    troubles.clear()
+    assert {beat.alarm for beat in world.received if isinstance(beat, Heartbeat)} == {"x" * 1000}
+    alarms.clear()
     world.clear_received()
     before = memberships.beats()
     eventually(lambda: memberships.beats() > before + 2)
-    assert [beat.trouble for beat in world.received if isinstance(beat, Heartbeat)][-1] is None
+    assert [beat.alarm for beat in world.received if isinstance(beat, Heartbeat)][-1] is None
     member.leave()
     assert memberships.lost == []
 
@@ -759,23 +760,31 @@ def test_leaving_does_not_wait_for_a_registry_that_hangs(
 # -- the reviver
 
 
+def reviver_of(
+    command: str, config: Path | None = None, on_done: Callable[[str, str | None], None] = print
+) -> Reviver:
+    return Reviver(command, config, on_done, lambda node: f"host-of-{node}")
+
+
 @pytest.mark.parametrize("command", ["kopi node start {nodes}", "start {}", "start 'one", "", "  "])
 def test_an_invalid_command_is_refused_at_once(command: str) -> None:
     with pytest.raises(ConfigError, match=r"^monitor\.revive: "):
-        Reviver(command, None, print)
+        reviver_of(command)
 
 
 def test_node_and_settings_file_are_inserted_as_single_arguments() -> None:
-    reviver = Reviver("kopi node start {node} --config {config}", Path("/my settings/f.toml"), print)
+    reviver = reviver_of("kopi node start {node} --config {config}", Path("/my settings/f.toml"))
     this_kopi = [sys.executable, "-m", "kopitiam"]
     assert reviver.argv("monitor-1") == [
         *this_kopi, "node", "start", "monitor-1", "--config", "/my settings/f.toml"
     ]  # fmt: skip
-    assert Reviver("docker restart kopi-{node}", None, print).argv("a") == ["docker", "restart", "kopi-a"]
+    assert reviver_of("docker restart kopi-{node}").argv("a") == ["docker", "restart", "kopi-a"]
+    command = "ssh {host} kopi node start {node}"
+    assert reviver_of(command).argv("a") == ["ssh", "host-of-a", "kopi", "node", "start", "a"]
 
 
 def test_the_default_command_omits_the_settings_file_if_there_is_none() -> None:
-    reviver = Reviver(MonitorSection().revive, None, print)
+    reviver = reviver_of(MonitorSection().revive)
     assert reviver.argv("monitor-1")[1:] == ["-m", "kopitiam", "node", "start", "monitor-1"]
 
 
@@ -783,30 +792,29 @@ def test_the_default_command_omits_the_settings_file_if_there_is_none() -> None:
     ("command", "complaint"),
     [
         ("true", None),
-        ("sh -c 'echo first; echo last >&2; exit 3'", "reviving monitor-1: exit code 3: last"),
-        ("there-is-no-such-program", "reviving monitor-1: .*No such file"),
+        ("sh -c 'echo first; echo last >&2; exit 3'", "exit code 3: last"),
+        ("there-is-no-such-program", "[Errno 2] No such file or directory: 'there-is-no-such-program'"),
     ],
 )
 def test_on_done_is_called_and_failures_are_logged_whatever_the_exit_of_the_command(
     command: str, complaint: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    done: list[str] = []
-    reviver = Reviver(command, None, done.append)
+    done: list[tuple[str, str | None]] = []
+    reviver = reviver_of(command, on_done=lambda *outcome: done.append(outcome))
     with caplog.at_level(logging.ERROR):
         reviver.revive("monitor-1")
         eventually(lambda: done)
     reviver.close()
-    assert done == ["monitor-1"]
-    assert len(caplog.messages) == (complaint is not None)
-    assert complaint is None or caplog.messages[0].startswith(complaint.partition(".*")[0])
+    assert done == [("monitor-1", complaint)]
+    line = f"reviving monitor-1 on host-of-monitor-1: {complaint}"
+    assert caplog.messages == ([line] if complaint else [])
 
 
 def test_a_node_is_not_revived_twice_at_once(tmp_path: Path) -> None:
     done: list[str] = []
     begun, gate = tmp_path / "begun", tmp_path / "gate"
-    reviver = Reviver(
-        f"sh -c 'echo {{node}} >> {begun}; until [ -e {gate} ]; do sleep 0.01; done'", None, done.append
-    )
+    command = f"sh -c 'echo {{node}} >> {begun}; until [ -e {gate} ]; do sleep 0.01; done'"
+    reviver = reviver_of(command, on_done=lambda node, _: done.append(node))
     for node in ("one", "one", "other", "one"):
         reviver.revive(node)
     eventually(lambda: begun.exists() and len(begun.read_text().split()) == 2)
@@ -819,9 +827,8 @@ def test_a_node_is_not_revived_twice_at_once(tmp_path: Path) -> None:
 def test_closing_ends_running_commands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
     mark = tmp_path / "pid"
-    reviver = Reviver(
-        f"sh -c 'trap \"\" TERM; echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 1000'", None, done.append
-    )
+    command = f"sh -c 'trap \"\" TERM; echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 1000'"
+    reviver = reviver_of(command, on_done=lambda node, _: done.append(node))
     reviver.revive("monitor-1")
     eventually(mark.exists)
     reviver.close()
@@ -843,15 +850,25 @@ class ProbedService:
         self.services = ["rabbitmq"]
         self.location: ServiceLocation | None = ServiceLocation(7, "amqp://127.0.0.1:5672")
         self.revived: list[float] = []
+        self.reported: NodeRecord | Unavailable | None = None
         self.now = 0.0
         self.watch = ServiceWatch(
             lambda: dict.fromkeys(self.services, lambda: self.answers),
             lambda _: self.location,
             lambda _: self.revived.append(self.now),
+            self._records,
             every_seconds=BEAT,
             patience_seconds=patience_seconds,
             revive_limit=revive_limit,
         )
+
+    def _records(self) -> list[NodeRecord]:
+        if isinstance(self.reported, Unavailable):
+            raise self.reported
+        return [self.reported] if self.reported else []
+
+    def report(self, state: NodeState, epoch: int) -> None:
+        self.reported = NodeRecord("rabbitmq", "service", None, None, state, 0.0, epoch, host="h1")
 
     def pass_time(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -899,6 +916,38 @@ def test_a_service_stopped_on_purpose_is_not_revived_and_is_alive_after_a_start(
     service.answers, service.location = True, ServiceLocation(8)
     service.pass_time(1)
     assert (service.revived, service.state) == ([], "alive")
+
+
+def test_a_service_of_another_machine_that_the_registry_says_was_stopped_is_not_revived() -> None:
+    service = ProbedService()
+    service.location = ServiceLocation(None, "amqp://h1:8451", "h1")
+    service.pass_time(10)
+    service.report("stopped", 1)
+    service.pass_time(1)  # it still answers, and is about to stop
+    service.answers = False
+    service.pass_time(50)
+    service.reported = Unavailable("registry: gone too")
+    service.pass_time(50)
+    assert (service.revived, service.state) == ([], "stopped")
+    service.report("starting", 2)
+    service.pass_time(2)
+    assert (service.revived, service.state) == ([], "starting")
+    service.answers = True
+    service.pass_time(1)
+    [node] = service.watch.nodes(service.now)
+    assert (node.state, node.epoch, node.host, node.pid) == ("alive", 2, "h1", 0)
+    service.answers = False
+    service.pass_time(5)
+    assert len(service.revived) == 1
+
+
+def test_the_record_of_an_earlier_leader_stops_no_service() -> None:
+    service = ProbedService()
+    service.report("starting", 3)
+    service.pass_time(10)
+    service.report("stopped", 2)
+    service.pass_time(10)
+    assert service.state == "alive"
 
 
 def test_unexpected_errors_do_not_end_the_watch() -> None:
@@ -955,6 +1004,63 @@ def test_an_added_service_is_probed_and_a_removed_one_is_not() -> None:
     service.answers = False
     service.pass_time(5)
     assert len(service.revived) == 1
+
+
+# -- machines and versions
+
+
+def test_a_record_names_the_machine_of_its_node(world: World) -> None:
+    world.start("monitor-1")
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(3, ALL_NODES)
+    hosts = {name: world.nodes()[name].host for name in ALL_NODES}
+    assert hosts == {name: f"host-of-{name}" for name in ALL_NODES}
+
+
+@pytest.mark.parametrize(("version", "shown"), [("9.9", "9.9"), (None, "unknown")])
+def test_a_node_of_another_version_is_named_with_its_machine_until_it_has_that_of_the_others(
+    world: World, version: str | None, shown: str
+) -> None:
+    world.start("monitor-1")
+    world.pass_time_until(world.leader, ALL_NODES)
+    world.pass_time(3, ALL_NODES)
+    world.beat("pipeline-1", version=version)
+    world.pass_time(1, tuple(name for name in ALL_NODES if name != "pipeline-1"))
+    alarms = {name: node.alarm for name, node in world.nodes().items() if node.alarm}
+    text = f"runs version {shown} on host-of-pipeline-1, and the others {membership.VERSION}"
+    assert alarms == {"pipeline-1": text}
+    world.pass_time(2, ALL_NODES)
+    assert not [node.alarm for node in world.nodes().values() if node.alarm]
+
+
+class FastClock(UnavailableRegistry):
+    """A registry whose clock is behind that of this machine."""
+
+    offset = 3600.4
+
+    def renew(self, *lease: Any) -> bool:
+        return bool(self._registry.renew(*lease))
+
+    def clock_offset(self) -> float:
+        return self.offset
+
+
+def test_a_member_names_a_machine_with_a_wrong_clock_until_it_is_right(
+    world: World, memberships: Memberships
+) -> None:
+    registry = FastClock(world.registry)
+    member = memberships.join(registry)
+    member.start()
+
+    def alarms() -> set[str | None]:
+        return {beat.alarm for beat in world.received[-2:] if isinstance(beat, Heartbeat)}
+
+    eventually(lambda: alarms() == {"the clock of h1 is 3,600 s ahead of the registry's"})
+    registry.offset = -75.0
+    eventually(lambda: alarms() == {"the clock of h1 is 75 s behind the registry's"})
+    registry.offset = 1.0
+    eventually(lambda: alarms() == {None})
+    member.leave()
 
 
 # -- changes of the configured nodes

@@ -7,13 +7,13 @@ def test_a_failed_final_step_is_shown_while_batches_are_committed() -> None:
     health = Health(steady=lambda: 100.0)
     health.on_final_step_failed("no space left")
     health.record_progress()
-    assert (health.trouble, health.reason) == (None, "no space left")
+    assert (health.failure, health.reason) == (None, "no space left")
     health.on_final_step_succeeded()
     assert health.reason is None
 
 
-def test_trouble_of_the_stream_takes_precedence() -> None:
-    health = Health(trouble="storage is away", steady=lambda: 100.0)
+def test_failure_of_the_stream_takes_precedence() -> None:
+    health = Health(failure="storage is away", steady=lambda: 100.0)
     health.on_final_step_failed("no space left")
     assert health.reason == "storage is away"
 

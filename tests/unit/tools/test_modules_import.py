@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 # As in `make reliability`; kopitiam_chaos is installed as a package of its own.
-PATHS = [ROOT, ROOT / "tools", *(ROOT / "tests" / folder for folder in (".", "acceptance", "chaos"))]
+PATHS = [ROOT, ROOT / "tools", *(ROOT / "tests" / folder for folder in (".", "acceptance", "chaos", "hosts"))]
 IMPORT_ALL = """
 import importlib, json, sys
 import psutil

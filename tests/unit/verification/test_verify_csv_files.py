@@ -94,13 +94,14 @@ def test_a_missing_folder_or_table_is_refused(shop, tmp_path):
     with pytest.raises(InputError, match=r"no file users\.csv"):
         expected_answers(folder, Parameters())
     folder.joinpath("users").rename(folder / "people")
-    with pytest.raises(InputError, match="no folder users"):
+    with pytest.raises(InputError, match=r"no file users\.csv"):
         expected_answers(folder, Parameters())
 
 
 def test_a_table_in_two_folders_is_refused(shop):
     folder = shop.write()
     folder.joinpath("5.users").mkdir()
+    folder.joinpath("5.users", "users_202402.csv").write_text("user_id,birthdate\n")
     with pytest.raises(InputError, match="users is there twice"):
         expected_answers(folder, Parameters())
 

@@ -216,7 +216,7 @@ def test_given_questions_override_the_summary(results: tuple[Path, Path]) -> Non
 
 
 def test_rows_that_the_run_rejected_count_for_no_question(shop: Shop, results: tuple[Path, Path]) -> None:
-    """A bad cell of a column that one question reads sets the row aside for all of them."""
+    """A bad cell of a column that one question reads rejects the row for all of them."""
     shop.sell(user_id="bad")
     shop.write()
     file = results[1] / "summary.json"

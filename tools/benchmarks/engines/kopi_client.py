@@ -17,7 +17,8 @@ from typing import Any
 from kopitiam import Client
 from kopitiam.client import upload
 from kopitiam.client.calls import Calls
-from kopitiam.client.client import RunHandle, raise_if_failed
+from kopitiam.client.run_handle import RunHandle
+from kopitiam.client.submitted_run import raise_if_failed
 from kopitiam.contracts.runs import RunState
 from kopitiam.intake.normal_form import NormalForm
 

@@ -27,7 +27,7 @@ from kopitiam.bus.rabbitmq.errors import Completion, describe, is_refusal
 from kopitiam.bus.rabbitmq.publisher import Publisher
 from kopitiam.contracts.errors import ConfigError
 
-_FORM = "want amqp(s)://user:password@host:port/vhost"
+_FORM = "expected amqp(s)://user:password@host:port/vhost"
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _PARAMETERS = ("heartbeat", "cacertfile", "certfile", "keyfile")
 HEARTBEAT_SECONDS = 10
@@ -84,7 +84,7 @@ def _heartbeat(text: str | None) -> int:
     if text is None:
         return HEARTBEAT_SECONDS
     if not text.isdecimal() or not 1 <= int(text) <= 600:
-        raise ConfigError("bus.url: heartbeat: want 1 to 600 seconds")
+        raise ConfigError("bus.url: heartbeat: expected 1 to 600 seconds")
     return int(text)
 
 

@@ -32,7 +32,7 @@ _SERVICES: dict[str, Callable[[Settings], Service]] = {  # in start order
 
 
 def services_of(settings: Settings) -> list[Service]:
-    """The services of the settings, in start order."""
+    """The services of the fleet, in start order."""
     return [find_service(name, settings) for name in in_start_order(settings.nodes.services)]
 
 
@@ -61,11 +61,13 @@ def probes(settings: Settings) -> dict[str, Callable[[], bool]]:
 
 
 def recorded_probes(settings: Settings) -> dict[str, Callable[[], bool]]:
-    """As `probes`, but a service without a process record, which was stopped on purpose, passes."""
-    home = FleetHome(settings.home)
+    """As `probes`, but a service of this machine without a process record, which was stopped on purpose,
+    passes."""
+    home = FleetHome.of(settings)
 
     def is_stopped_or_answers(service: Service) -> bool:
-        return not home.record(service.name).exists() or service.probe()
+        is_stopped = settings.is_here(service.name) and not home.record(service.name).exists()
+        return is_stopped or service.probe()
 
     return {service.name: partial(is_stopped_or_answers, service) for service in services_of(settings)}
 

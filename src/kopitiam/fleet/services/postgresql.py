@@ -7,7 +7,6 @@ import contextlib
 import os
 import pwd
 import re
-import secrets
 import shutil
 import signal
 import stat
@@ -20,13 +19,13 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from kopitiam.bus.private_broker import free_port
+from kopitiam.contracts.addresses import bracketed
 from kopitiam.contracts.config import RegistrySection, Settings
 from kopitiam.contracts.errors import ConfigError, ServiceError
-from kopitiam.fleet.home import FleetHome, read_record
+from kopitiam.fleet.home import read_record
 from kopitiam.fleet.processes import Program, kill_all, launch, processes_with_folder, stop_with, terminate
-from kopitiam.fleet.services.base import first_reply, port_of, read_or_choose_url, read_url, require_url
-from kopitiam.system.files import allow_traversal
+from kopitiam.fleet.services.base import Site, first_reply, port_of
+from kopitiam.system.files import allow_traversal, replace_file
 
 _INSTALL = "install it, for example: pip install 'kopitiam[cluster]' or apt-get install postgresql"
 _CANDIDATES = ("postgres", "nobody")
@@ -35,8 +34,11 @@ _CAPABILITY_BITS = {"dac_override": 1, "dac_read_search": 2}
 START_SECONDS = 60.0  # including crash recovery
 STOP_SECONDS = 20.0
 USER, DATABASE = "kopitiam", "postgres"
+_HOSTS = """\
+host all all 0.0.0.0/0 scram-sha-256
+host all all ::/0 scram-sha-256
+"""
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "dynamic_shared_memory_type": "mmap",  # in the data folder: a crash leaves nothing elsewhere
     "fsync": "on",
@@ -147,8 +149,8 @@ class PostgreSQL:
     name = "postgresql"
 
     def __init__(self, settings: Settings) -> None:
-        self._home = FleetHome(settings.home)
-        self._folder = self._home.service(self.name)
+        self._site = Site.of(settings, self.name)
+        self._home, self._folder = self._site.home, self._site.folder
         self._data = self._folder / "data"
         self._lock_file = self._data / "postmaster.pid"
 
@@ -173,31 +175,54 @@ class PostgreSQL:
         return url is not None and first_reply(url, _login_request())[:1] == b"R"
 
     def url(self) -> str | None:
-        return read_url(self._folder)
+        return self._site.url(self._spelled)
 
     def with_address(self, settings: Settings) -> Settings:
         if settings.registry.url != "sqlite":
             return settings
-        return settings.model_copy(update={"registry": RegistrySection(url=require_url(self._folder))})
+        url = self._site.require_url(self._spelled)
+        return settings.model_copy(update={"registry": RegistrySection(url=url)})
 
     def processes(self) -> list[psutil.Process]:
         return processes_with_folder(self._data)
 
+    def _spelled(self, port: int, password: str) -> str:
+        return f"postgresql://{USER}:{password}@{bracketed(self._site.host)}:{port}/{DATABASE}"
+
     def _command(self) -> tuple[str, ...]:
         binaries = find_binaries(self._data)
         account = account_for(self._data)
-        url = read_or_choose_url(self._folder, _choose_url)
         if not account.is_current_user:
             self._folder.mkdir(parents=True, exist_ok=True)
             for folder in (self._home.path, self._folder.parent, self._folder):
                 allow_traversal(folder)
+        self._lock_file.unlink(missing_ok=True)  # its pid may belong to another process by now
+        url = self._site.record_url(
+            self._spelled, lambda password: self._change_password(binaries, account, password)
+        )
         if not self._data.exists():
             self._initialize(binaries, account, urlsplit(url).password or "")
-        self._lock_file.unlink(missing_ok=True)  # its pid may belong to another process by now
-        settings = {**_SETTINGS, "port": str(port_of(url))}
+        hosts = self._folder / "hosts.conf"
+        replace_file(hosts, _HOSTS.encode(), mode=0o600)
+        account.own(hosts)
+        settings = {
+            **_SETTINGS,
+            "listen_addresses": self._site.listen,
+            "port": str(port_of(url)),
+            "hba_file": str(hosts),
+        }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         server = binaries / "postgres"
         return account.command((str(server), "-D", str(self._data), *options), needed=(self._data, server))
+
+    def _change_password(self, binaries: Path, account: Account, password: str) -> None:
+        """Change the password in the data of a server that is not running."""
+        if not self._data.exists():
+            return
+        server = binaries / "postgres"
+        command = (str(server), "--single", "-D", str(self._data), DATABASE)
+        statement = f"ALTER ROLE {USER} PASSWORD '{password}'\n"
+        _run(account.command(command, needed=(self._data, server)), "the password is not changed", statement)
 
     def _initialize(self, binaries: Path, account: Account, password: str) -> None:
         """Created under another name and renamed, so that an incomplete data folder is never used."""
@@ -213,17 +238,17 @@ class PostgreSQL:
         paths = (f"--pgdata={unfinished}", f"--pwfile={password_file}")
         initdb = binaries / "initdb"
         command = account.command((str(initdb), *options, *paths), needed=(unfinished, initdb))
-        result = subprocess.run(
-            command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        password_file.unlink()
-        if result.returncode != 0:
-            raise ServiceError(f"postgresql: initdb failed: {_last_line(result.stderr)}")
+        try:
+            _run(command, "initdb failed")
+        finally:
+            password_file.unlink()
         unfinished.rename(self._data)
 
 
-def _choose_url() -> str:
-    return f"postgresql://{USER}:{secrets.token_hex(16)}@127.0.0.1:{free_port()}/{DATABASE}"
+def _run(command: tuple[str, ...], failure: str, text: str = "") -> None:
+    result = subprocess.run(command, cwd="/", input=text, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ServiceError(f"postgresql: {failure}: {_last_line(result.stderr)}")
 
 
 def _last_line(text: str) -> str:

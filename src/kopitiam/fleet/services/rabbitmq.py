@@ -7,7 +7,7 @@ import psutil
 from kopitiam.bus.private_broker import PrivateBroker, takes_connections
 from kopitiam.contracts.config import BusSection, Settings
 from kopitiam.contracts.errors import ServiceError
-from kopitiam.fleet.home import FleetHome, read_record, write_record
+from kopitiam.fleet.home import read_record, write_record
 from kopitiam.fleet.processes import (
     Launched,
     kill_all,
@@ -16,10 +16,10 @@ from kopitiam.fleet.processes import (
     stop_with,
     terminate,
 )
-from kopitiam.fleet.services.base import port_of, read_url, require_url, write_url
+from kopitiam.fleet.services.base import Site, address_of, write_url
 from kopitiam.system.files import locked
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0  # on a loaded machine
 STOP_SECONDS = 20.0
 
 
@@ -27,12 +27,12 @@ class RabbitMQ:
     name = "rabbitmq"
 
     def __init__(self, settings: Settings) -> None:
-        self._home = FleetHome(settings.home)
-        self._folder = self._home.service(self.name)
+        self._site = Site.of(settings, self.name)
+        self._home, self._folder = self._site.home, self._site.folder
 
     def start(self) -> bool:
         with locked(self._home.lock(self.name)):
-            broker = PrivateBroker(self._folder)
+            broker = self._broker()
             was_running = process_state(self._process(broker)) == "running"
             if not was_running:
                 kill_all(self.name, self.processes)  # a frozen broker, or the remains of a killed one
@@ -43,7 +43,7 @@ class RabbitMQ:
 
     def stop(self) -> bool:
         def end() -> None:
-            terminate(self._process(PrivateBroker(self._folder)), signal.SIGTERM, STOP_SECONDS)
+            terminate(self._process(self._broker()), signal.SIGTERM, STOP_SECONDS)
             kill_all(self.name, self.processes)
             for path in (*self._folder.glob("*.pid"), self._folder / "lock"):
                 path.unlink(missing_ok=True)
@@ -52,19 +52,26 @@ class RabbitMQ:
 
     def probe(self) -> bool:
         url = self.url()
-        return url is not None and takes_connections(port_of(url))
+        return url is not None and takes_connections(*address_of(url))
 
     def url(self) -> str | None:
-        return read_url(self._folder)
+        return self._site.url(self._broker().url_at)
 
     def with_address(self, settings: Settings) -> Settings:
         if settings.bus.url != "memory":
             return settings
-        return settings.model_copy(update={"bus": BusSection(url=require_url(self._folder))})
+        url = self._site.require_url(self._broker().url_at)
+        return settings.model_copy(update={"bus": BusSection(url=url)})
 
     def processes(self) -> list[psutil.Process]:
         """The broker with its helpers and its epmd: all have this HOME."""
         return processes_with_variable("HOME", str(self._folder))
+
+    def _broker(self) -> PrivateBroker:
+        site = self._site
+        return PrivateBroker(
+            self._folder, site.port, password=site.password, listen=site.listen, host=site.host
+        )
 
     def _record(self, broker: PrivateBroker) -> Launched:
         pid = broker.pid

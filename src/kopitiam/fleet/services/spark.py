@@ -5,30 +5,30 @@ After a crash they restart on their ports, and the master recovers its workers a
 
 import contextlib
 import re
-import secrets
 import shutil
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import psutil
 
 from kopitiam.bus.private_broker import free_port
+from kopitiam.contracts.addresses import bracketed, is_loopback, reachable
 from kopitiam.contracts.config import Settings, SparkSection
 from kopitiam.contracts.errors import ConfigError
-from kopitiam.fleet.home import FleetHome
 from kopitiam.fleet.processes import Program, launch, processes_of, stop
-from kopitiam.fleet.services.base import first_reply, read_or_choose_url, read_url, require_url
+from kopitiam.fleet.services.base import Site, first_reply
 from kopitiam.spark.installation import find_java, use_options
 from kopitiam.spark.settings import as_properties
 from kopitiam.system.files import replace_file
 
 START_SECONDS = 40.0
-LOOPBACK = "127.0.0.1"
 _JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _STATUS_REQUEST = b"GET /json/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
 SPARK_MASTER = "spark-master"
@@ -46,28 +46,26 @@ class Address:
     port: int
     webui_port: int
     secret: str = ""
-
-    @classmethod
-    def free(cls, secret: str = "") -> "Address":
-        return cls(free_port(), free_port(), secret)
+    host: str = "127.0.0.1"
 
     @classmethod
     def of(cls, url: str) -> "Address":
         parts = urlsplit(url)
-        return cls(int(parts.port or 0), int(parse_qs(parts.query)["webui"][0]), parts.password or "")
+        webui_port = int(parse_qs(parts.query)["webui"][0])
+        return cls(int(parts.port or 0), webui_port, parts.password or "", parts.hostname or "")
 
     @property
     def url(self) -> str:
         credentials = f"kopitiam:{self.secret}@" if self.secret else ""
-        return f"spark://{credentials}{LOOPBACK}:{self.port}?webui={self.webui_port}"
+        return f"spark://{credentials}{bracketed(self.host)}:{self.port}?webui={self.webui_port}"
 
     @property
     def master(self) -> str:
-        return f"spark://{LOOPBACK}:{self.port}"
+        return f"spark://{bracketed(self.host)}:{self.port}"
 
     @property
     def webui(self) -> str:
-        return f"http://{LOOPBACK}:{self.webui_port}"
+        return f"http://{bracketed(self.host)}:{self.webui_port}"
 
 
 def encryption_properties(secret: str) -> dict[str, str]:
@@ -86,12 +84,13 @@ class SparkDaemon(ABC):
     """A JVM of Spark standalone as a service. It restarts on its recorded ports."""
 
     main_class: str
+    has_secret = False  # only the master has one, which all share
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
         self._settings = settings
-        self._home = FleetHome(settings.home)
-        self._folder = self._home.service(name)
+        self._site = Site.of(settings, name)
+        self._home, self._folder = self._site.home, self._site.folder
 
     def start(self) -> bool:
         launched = launch(self._home, Program(self.name, "service", self._command))
@@ -109,17 +108,18 @@ class SparkDaemon(ABC):
         )
 
     def url(self) -> str | None:
-        return read_url(self._folder)
+        return self._site.url(self._spelled)
 
     def processes(self) -> list[psutil.Process]:
         """A worker's executors inherit its environment variable."""
         return processes_of(self._home, self.name)
 
     def address(self) -> Address:
-        return Address.of(require_url(self._folder))
+        return Address.of(self._site.require_url(self._spelled))
 
-    def _choose(self) -> Address:
-        return Address.free()
+    def _spelled(self, port: int, password: str) -> str:
+        webui_port = free_port() if self._site.port is None else port + 1
+        return Address(port, webui_port, password if self.has_secret else "", self._site.host).url
 
     @abstractmethod
     def _properties(self) -> dict[str, str]: ...
@@ -130,7 +130,7 @@ class SparkDaemon(ABC):
     def _command(self) -> tuple[str, ...]:
         """Run with `env`: a worker's executors need the location and Scala version of Spark."""
         java, spark = find_java(), spark_home()
-        address = Address.of(read_or_choose_url(self._folder, lambda: self._choose().url))
+        address = Address.of(self._site.record_url(self._spelled))
         scratch, properties = self._folder / "scratch", self._folder / "spark.properties"
         shutil.rmtree(scratch, ignore_errors=True)  # left by a crash
         scratch.mkdir()
@@ -141,7 +141,7 @@ class SparkDaemon(ABC):
             **java.environment,
             "SPARK_HOME": str(spark),
             "SPARK_SCALA_VERSION": scala_version(spark),
-            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_LOCAL_IP": address.host,
             "SPARK_LOCAL_DIRS": str(scratch),
         }
         return (
@@ -153,7 +153,7 @@ class SparkDaemon(ABC):
             *use_options(java),
             *("-cp", class_path(spark)),
             self.main_class,
-            *("--host", LOOPBACK, "--port", str(address.port), "--webui-port", str(address.webui_port)),
+            *("--host", address.host, "--port", str(address.port), "--webui-port", str(address.webui_port)),
             *("--properties-file", str(properties)),
             *self._arguments(),
         )
@@ -183,6 +183,7 @@ def class_path(spark: Path) -> str:
 
 class SparkMaster(SparkDaemon):
     main_class = "org.apache.spark.deploy.master.Master"
+    has_secret = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(SPARK_MASTER, settings)
@@ -194,24 +195,39 @@ class SparkMaster(SparkDaemon):
         conf = {
             **encryption_properties(address.secret),
             **resources_per_pipeline(settings),
-            "spark.driver.host": LOOPBACK,
-            "spark.driver.bindAddress": LOOPBACK,
+            **self._driver_address(settings),
             **settings.spark.conf,
         }
         filled = settings.spark.model_copy(update={"master": address.master, "conf": conf})
         return settings.model_copy(update={"spark": filled})
 
+    def _driver_address(self, settings: Settings) -> dict[str, str]:
+        """Where executors reach the driver: on this machine's loopback interface if they are here too."""
+        host, section = settings.spark.driver_host, settings.services
+        if is_loopback(section.listen) or not settings.nodes.hosts:
+            local = reachable(section.listen)
+            return {"spark.driver.host": host or local, "spark.driver.bindAddress": local}
+        return {"spark.driver.host": host or settings.host, "spark.driver.bindAddress": "0.0.0.0"}  # noqa: S104
+
     def free_cores(self) -> int:
         """Of all its workers; 0 if it does not answer."""
-        try:
-            page = httpx.get(f"{self.address().webui}/json/", timeout=_ANSWER_SECONDS, trust_env=False)
-            workers = page.json()["workers"]
+        with contextlib.suppress(httpx.TransportError, ValueError, LookupError, TypeError):
+            workers = self._status()["workers"]
             return sum(int(worker["coresfree"]) for worker in workers if worker["state"] == "ALIVE")
-        except (httpx.TransportError, ValueError, LookupError, TypeError):
-            return 0
+        return 0
 
-    def _choose(self) -> Address:
-        return Address.free(secrets.token_hex(32))
+    def has_forgotten(self, application: str) -> bool:
+        """Whether it answers and does not run this application, such as a master with an empty disk. Its
+        executors have been killed, and it gives the application no others."""
+        with contextlib.suppress(httpx.TransportError, ValueError, LookupError, TypeError):
+            status = self._status()
+            names = {active["id"] for active in status["activeapps"]}
+            return status["status"] == "ALIVE" and application not in names
+        return False
+
+    def _status(self) -> Any:
+        page = httpx.get(f"{self.address().webui}/json/", timeout=_ANSWER_SECONDS, trust_env=False)
+        return page.json()
 
     def _properties(self) -> dict[str, str]:
         return {
@@ -226,14 +242,23 @@ class SparkMaster(SparkDaemon):
         }
 
 
+def forgotten_by_master(settings: Settings) -> Callable[[str], bool]:
+    """Tells of an application whether the fleet's own master has forgotten it; of any other master nothing is
+    known. `settings` must contain the addresses of the services."""
+    if SPARK_MASTER not in settings.nodes.services:
+        return lambda _: False
+    master = SparkMaster(settings)
+    is_own = settings.spark.master == master.address().master
+    return master.has_forgotten if is_own else lambda _: False
+
+
 def resources_per_pipeline(settings: Settings) -> dict[str, str]:
-    """Limits of one pipeline: otherwise the first would take all cores, and the second would wait for ever. A
-    worker runs at most one executor per pipeline, so its memory is divided by their number."""
+    """Limits of one of several pipelines: otherwise the first would take all cores, and the second would wait
+    for ever. A single one has no limit, so that it uses workers that are added while it runs. A worker runs
+    at most one executor per pipeline, so its memory is divided by their number."""
     pipelines, cores = pipelines_and_cores(settings)
-    return {
-        "spark.cores.max": str(max(1, cores // pipelines)),
-        "spark.executor.memory": f"{settings.spark.worker_megabytes // pipelines}m",
-    }
+    memory = {"spark.executor.memory": f"{settings.spark.worker_megabytes // pipelines}m"}
+    return memory if pipelines == 1 else {"spark.cores.max": str(max(1, cores // pipelines)), **memory}
 
 
 def pipelines_and_cores(settings: Settings) -> tuple[int, int]:

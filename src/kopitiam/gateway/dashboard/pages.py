@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from fastapi import APIRouter, Request, Response
 
+from kopitiam.gateway.context import Gateway, GatewayDep
 from kopitiam.gateway.problems import Refusal
 from kopitiam.results.charts.colours import NAMES, class_rules, colour
 
@@ -23,11 +24,12 @@ _MEDIA_TYPES = {".js": "text/javascript", ".json": "application/json", ".svg": "
 _COMPRESS_FROM_BYTES = 512
 _FOR_EVER = "public, max-age=31536000, immutable"
 _REVALIDATE = "no-cache"
+_WORKER = "upload/worker.js"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'{}; "
+    "worker-src 'self'; manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
 HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "worker-src 'self'; manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
-    ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -86,25 +88,29 @@ def _chart_colours() -> str:
 
 
 @router.get("/")
-def page(request: Request) -> Response:
-    return _response(request, page_file(INDEX), _REVALIDATE)
+def page(request: Request, gateway: GatewayDep) -> Response:
+    return _response(request, gateway, page_file(INDEX), _REVALIDATE)
 
 
 @router.get("/favicon.ico")
-def icon(request: Request) -> Response:
-    return _response(request, page_file("icon.svg"), _REVALIDATE)
+def icon(request: Request, gateway: GatewayDep) -> Response:
+    return _response(request, gateway, page_file("icon.svg"), _REVALIDATE)
 
 
 @router.get("/static/{version}/{name:path}")
-def static(version: str, name: str, request: Request) -> Response:
-    """Serve a file. A page of another version, from another gateway of the fleet, must not cache it."""
-    return _response(request, page_file(name), _FOR_EVER if version == stamp() else _REVALIDATE)
+def static(version: str, name: str, request: Request, gateway: GatewayDep) -> Response:
+    """Serve a file. A page of another version, from another gateway of the fleet, must not cache it. The
+    policy of a worker comes with its file, and changes with the gateways of the fleet."""
+    is_lasting = version == stamp() and name != _WORKER
+    return _response(request, gateway, page_file(name), _FOR_EVER if is_lasting else _REVALIDATE)
 
 
-def _response(request: Request, file: PageFile | None, caching: str) -> Response:
+def _response(request: Request, gateway: Gateway, file: PageFile | None, caching: str) -> Response:
     if file is None:
         raise Refusal(404, "not_found", "no such file")
-    headers = HEADERS | {"Cache-Control": caching, "ETag": file.etag, "Vary": "Accept-Encoding"}
+    others = "".join(f" {origin}" for origin in sorted(gateway.neighbours.origins()))
+    own = {"Cache-Control": caching, "ETag": file.etag, "Vary": "Accept-Encoding"}
+    headers = HEADERS | own | {"Content-Security-Policy": _POLICY.format(others)}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
     content = file.content

@@ -1,7 +1,7 @@
 """Calls about the chunks of a table: upload, list, END, and the rows that the client rejected."""
 
+import functools
 import itertools
-import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,35 +21,34 @@ from kopitiam.contracts.api import (
     Number,
     Sealed,
     StoredChunk,
-    Text,
 )
-from kopitiam.contracts.errors import RunNotFound, RunOver, Unavailable
-from kopitiam.contracts.layout import KEYS
-from kopitiam.contracts.messages import TableEnd, end_topic
-from kopitiam.contracts.runs import Run, RunState, Span
-from kopitiam.gateway.chunk_uploads import receive
+from kopitiam.contracts.api_types import Text
+from kopitiam.contracts.errors import RunOver
+from kopitiam.contracts.runs import ChunkRecord, Run, RunState, Span
+from kopitiam.gateway.announcements import publish_end
+from kopitiam.gateway.chunk_uploads import Target, receive
 from kopitiam.gateway.context import AccountDep, Gateway, GatewayDep, RunDep, TableDep
 from kopitiam.gateway.problems import Refusal, refusals
+from kopitiam.landing.rejected import store_rejected
 from kopitiam.registry.records import Ended
-from kopitiam.storage.port import Key
 from kopitiam.system.crash_points import crash_point
 
 router = APIRouter(prefix="/api/v1/runs/{run}/tables/{table}", tags=["chunks"])
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _BINARY}}}
-_REFUSALS = refusals(408, 409, 410, 413, 415)
+CHUNK_BODY = {"requestBody": {"required": True, "content": {PARQUET: _BINARY, CSV: _BINARY}}}
+CSV_BODY = {"requestBody": {"required": True, "content": {CSV: _BINARY}}}
+CHUNK_REFUSALS = refusals(408, 409, 410, 413, 415)
 Part = Annotated[int, Query(ge=0, lt=MOST_REJECTED_PARTS, description="number of this part, from 0 on")]
 Parts = Annotated[int, Query(ge=1, le=MOST_REJECTED_PARTS, description="number of all parts")]
 _MOST_NUMBERS = 1000  # listed one by one; the spans list all
-_log = logging.getLogger(__name__)
 
 
 @router.put(
     "/chunks/{number}",
     status_code=201,
     response_model=StoredChunk,
-    openapi_extra=_BODY,
-    responses={200: {"model": StoredChunk}, **_REFUSALS},
+    openapi_extra=CHUNK_BODY,
+    responses={200: {"model": StoredChunk}, **CHUNK_REFUSALS},
 )
 async def put_chunk(
     run: RunDep,
@@ -68,41 +67,57 @@ async def put_chunk(
 
     Rows of a CSV chunk that do not parse are rejected, with file and line if the call names them.
     """
-    _require_accepting(run)
+    return await store_chunk(gateway, request, account, Target(run, table), number, (file, line))
+
+
+async def store_chunk(  # noqa: PLR0917
+    gateway: Gateway,
+    request: Request,
+    account: str,
+    target: Target,
+    number: int,
+    place: tuple[str, int | None],
+) -> Response:
+    """Receive and store the chunk of a table or a file. `place` is the file and line of a CSV body."""
+    _require_accepting(target.run)
     limits = gateway.settings.gateway
     async with gateway.admission.body(account) as pace:
         crash_point("chunk.begun")
         path = gateway.incoming / f"{uuid.uuid4().hex}.body"
         try:
-            async with gateway.keeping_lease(run):
+            async with gateway.keeping_lease(target.run):
                 body = await receive(request, path, limits.max_chunk_bytes, pace)
-                body = replace(body, file=file, line=line)
-                stored, is_new = await run_in_threadpool(gateway.uploads.accept, run, table, number, body)
+                body = replace(body, file=place[0], line=place[1])
+                stored, is_new = await run_in_threadpool(gateway.uploads.accept, target, number, body)
         finally:
             path.unlink(missing_ok=True)
     return JSONResponse(stored.model_dump(), 201 if is_new else 200)
 
 
-@router.get("/chunks")
+@router.get("/chunks", responses=refusals(409))
 def durable_chunks(run: RunDep, table: TableDep, gateway: GatewayDep) -> DurableChunks:
     """The chunks that are durable: a client that resumes does not send them again."""
+    return list_durable(table.name, gateway.registry.chunks(run.run, table.name))
+
+
+def list_durable(table: str, records: Iterable[ChunkRecord]) -> DurableChunks:
     chunks = [
-        StoredChunk(table=table.name, number=c.number, rows=c.rows, rejected=c.rejected, digest=c.digest)
-        for c in gateway.registry.chunks(run.run, table.name)
+        StoredChunk(table=table, number=c.number, rows=c.rows, rejected=c.rejected, digest=c.digest)
+        for c in records
     ]
-    return DurableChunks(table=table.name, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
+    return DurableChunks(table=table, rows=sum(chunk.rows for chunk in chunks), chunks=chunks)
 
 
-@router.post("/end", responses=refusals(408, 409, 410, 413, 415))
+@router.post("/end", responses=CHUNK_REFUSALS)
 def end_table(run: RunDep, table: TableDep, end: End, gateway: GatewayDep) -> Sealed:
     """END: seals the table if exactly these chunks and rows are durable; else 409 with the missing
     chunks: all of them as spans of numbers, and the first thousand as `missing_numbers`."""
     crash_point("table.ending")
     ended = gateway.registry.end_table(run.run, table.name, end.chunks, end.rows, end.rejected)
     if not ended.sealed:
-        raise _incomplete(table.name, ended)
+        raise incomplete(table.name, ended)
     crash_point("table.sealed")
-    _announce_end(gateway, run.run, table.name)
+    announce_end(gateway, run.run, table.name)
     return Sealed(table=table.name, state=gateway.registry.get_run(run.run).state.value)
 
 
@@ -110,8 +125,8 @@ def end_table(run: RunDep, table: TableDep, end: End, gateway: GatewayDep) -> Se
     "/rejected",
     status_code=204,
     response_class=Response,
-    openapi_extra={"requestBody": {"required": True, "content": {CSV: _BINARY}}},
-    responses=_REFUSALS,
+    openapi_extra=CSV_BODY,
+    responses=CHUNK_REFUSALS,
 )
 async def put_rejected(
     run: RunDep,
@@ -127,7 +142,15 @@ async def put_rejected(
 
     A large file is sent in parts, each with a header. A repeated upload replaces the earlier one.
     """
-    _require_accepting(run)
+    await receive_rejected(gateway, request, account, Target(run, table), (part, parts))
+
+
+async def receive_rejected(
+    gateway: Gateway, request: Request, account: str, target: Target, numbers: tuple[int, int]
+) -> None:
+    """Receive and store a part of the rejected rows of a table or a file; `numbers`: part and parts."""
+    _require_accepting(target.run)
+    part, parts = numbers
     if part >= parts:
         raise Refusal(422, "invalid", f"part {part} of {parts}: parts are counted from 0")
     async with gateway.admission.body(account) as pace:
@@ -135,37 +158,18 @@ async def put_rejected(
         try:
             body = await receive(request, path, MOST_REJECTED_BYTES, pace)
             if body.media_type != CSV:
-                raise Refusal(415, "media_type", f"want {CSV}")
-            key = KEYS.rejected(run.run) / f"{table.name}-client-{part:05d}.csv"
-            await run_in_threadpool(_store_rejected, gateway, key, parts, path.read_bytes())
+                raise Refusal(415, "media_type", f"expected {CSV}")
+            content = path.read_bytes()
+            storing = functools.partial(store_rejected, part=part, parts=parts)
+            await run_in_threadpool(storing, gateway.storage, target.owner, target.form.name, content)
         finally:
             path.unlink(missing_ok=True)
 
 
-def _announce_end(gateway: Gateway, run: str, table: str) -> None:
-    """Publish the END of the table to every shard, on the outbox's thread: clients do not wait for the bus.
-    Reconciliation repairs a lost message."""
-    gateway.outbox.put(f"END of {table} of run {run}", lambda: _publish_end(gateway, run, table))
-
-
-def _publish_end(gateway: Gateway, run: str, table: str) -> None:
-    try:
-        expected = gateway.registry.expectations(run)[table]
-        shards = {shard: (volume.chunks, volume.rows) for shard, volume in expected.items()}
-        gateway.bus.publish(end_topic(table), TableEnd(run=run, table=table, shards=shards))
-        crash_point("table.told")
-    except (Unavailable, RunNotFound) as error:
-        _log.warning("run %s: the END of %s is not published: %s", run, table, error, extra={"run": run})
-
-
-def _store_rejected(gateway: Gateway, key: Key, parts: int, content: bytes) -> None:
-    """Store one part, and remove parts of an earlier upload that had more of them."""
-    whole_lines = content if content.endswith(b"\n") else content + b"\n"
-    gateway.storage.replace(key, whole_lines)
-    prefix = key.name[: -len("00000.csv")]
-    for other in gateway.storage.find(f"{key.parent}/{prefix}*.csv"):
-        if other.name >= f"{prefix}{parts:05d}.csv":
-            gateway.storage.remove(other)
+def announce_end(gateway: Gateway, run: str, table: str) -> None:
+    """Publish the END of the table, on the outbox's thread: clients do not wait for the bus."""
+    publish = functools.partial(publish_end, gateway.registry, gateway.bus, run, table)
+    gateway.outbox.put(f"END of {table} of run {run}", publish)
 
 
 def _require_accepting(run: Run) -> None:
@@ -178,7 +182,7 @@ def _numbers(spans: Iterable[Span]) -> Iterator[int]:
         yield from range(first, last + 1)
 
 
-def _incomplete(table: str, ended: Ended) -> Refusal:
+def incomplete(table: str, ended: Ended) -> Refusal:
     messages = {
         "missing": "chunks are missing",
         "extra": "more chunks are durable than END says",

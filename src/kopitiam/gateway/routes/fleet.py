@@ -12,6 +12,7 @@ from kopitiam.contracts.errors import Unavailable
 from kopitiam.contracts.runs import RunState
 from kopitiam.gateway.context import CallerDep, GatewayDep, IdentifiedDep, bearer_token, identify
 from kopitiam.gateway.problems import Refusal
+from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.question_set import QuestionSet
 
 router = APIRouter(tags=["fleet"])
@@ -73,6 +74,7 @@ def about(gateway: GatewayDep) -> About:
         needs_token=limits.needs_token,
         questions=settings.questions.parameters().to_dict(),
         tables={name: [column.name for column in table.columns] for name, table in tables.items()},
+        layout={name: list(table.by_name) for name, table in LAYOUT.items()},
         max_chunk_bytes=limits.max_chunk_bytes,
         max_chunk_rows=limits.max_chunk_rows,
         lease_seconds=limits.lease_seconds,

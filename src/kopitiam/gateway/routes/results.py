@@ -6,10 +6,9 @@ import functools
 import gzip
 import hashlib
 import io
-import itertools
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -19,9 +18,8 @@ from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingRes
 from starlette.background import BackgroundTask
 
 from kopitiam.contracts.api import ATTEMPT_HEADER, CSV, PARQUET, AnswerIndex
-from kopitiam.contracts.layout import KEYS
 from kopitiam.contracts.runs import Run
-from kopitiam.gateway.context import Gateway, GatewayDep, RunDep
+from kopitiam.gateway.context import EarlierRunDep, Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.gateway.run_answers import (
     answer_files,
@@ -32,7 +30,7 @@ from kopitiam.gateway.run_answers import (
     fresh_provisional,
     open_answer,
     read_answers,
-    rejected_lines,
+    rejected_files,
     summary_now,
     verify_file,
 )
@@ -43,8 +41,12 @@ from kopitiam.results.answer_files import (
     WORKBOOK_FILE,
     read_rejected,
     read_summary,
+    rejected_csv,
+    rejected_lines,
     with_current_coverage,
 )
+from kopitiam.results.answers import Answers
+from kopitiam.results.changes import AnswerChanges, ChangesSince, compare_all
 from kopitiam.results.charts.rendering import MEDIA_TYPE as SVG
 from kopitiam.results.charts.rendering import STYLE, ImageForm, standalone_svg
 from kopitiam.results.report import EXAMPLES, content_policy, report
@@ -53,11 +55,12 @@ from kopitiam.storage.port import Key
 
 router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
 _REFUSALS = refusals(409, 410)
-_PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
+_MOST_COMPARED = 400_000  # rows that a comparison holds in the memory of a gateway
 _PAGE_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-_FILE_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
+FILE_TYPES = {"csv": CSV, "json": "application/json", "parquet": PARQUET}
 _IMAGE_TYPES: dict[str, str] = {"svg": SVG, "png": "image/png", "pdf": "application/pdf"}
-_XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 _PICTURE_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; sandbox"
 
@@ -101,7 +104,7 @@ def get_index(
         summary = summary_now(gateway, run, folder)
         answers = answer_files(gateway, run, folder)
         views = [
-            answer_view(question, answers, gateway.charts.drawing(folder, answers, question))
+            answer_view(run, question, answers, gateway.charts.drawing(folder, answers, question))
             for question in answers.question_set.questions
         ]
         return AnswerIndex(
@@ -124,29 +127,78 @@ def get_summary(
 
     def current(folder: Key) -> Response:
         text = json.dumps(summary_now(gateway, run, folder), indent=2) + "\n"
-        return Response(text, media_type=_FILE_TYPES["json"], headers=_headers(folder, SUMMARY_FILE))
+        return Response(text, media_type=FILE_TYPES["json"], headers=_headers(folder, SUMMARY_FILE))
 
     return read_answers(gateway, run, current, fresh_provisional, attempt)
 
 
 @router.get("/results/report.html", response_class=Response, responses=_contents("text/html"))
 def get_report(
-    run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
+    run: RunDep,
+    gateway: GatewayDep,
+    earlier: EarlierRunDep,
+    provisional: Provisional = False,
+    attempt: Attempt = None,
 ) -> Response:
-    """The report: all answers, charts and row counts on one page that loads nothing else."""
+    """The report: all answers, charts and row counts on one page that loads nothing else.
+
+    With `since`, the answers of that run stand beside them: what is new, gone or has changed.
+    """
 
     def page(folder: Key) -> Response:
         summary = _summary(gateway, run, folder)
-        rejected = read_rejected(rejected_lines(gateway, run), EXAMPLES)
+        rejected = read_rejected(rejected_lines(gateway.storage, rejected_files(gateway, run)), EXAMPLES)
         answers = answer_files(gateway, run, folder)
-        text = report(answers, summary, run.label, rejected, gateway.charts.renderer)
+        changes = _changes(gateway, earlier, answers) if earlier else None
+        text = report(answers, summary, run.label, rejected, gateway.charts.renderer, changes=changes)
         policy = {"Content-Security-Policy": content_policy(), ATTEMPT_HEADER: attempt_of(folder)}
         return HTMLResponse(text, headers=policy | _PAGE_HEADERS)
 
     return read_answers(gateway, run, page, fresh_provisional if provisional else None, attempt)
 
 
-@router.get(f"/results/{WORKBOOK_FILE}", response_class=Response, responses=_contents(_XLSX))
+@router.get("/results/changes.json", responses=_REFUSALS)
+def get_changes(run: RunDep, gateway: GatewayDep, earlier: EarlierRunDep) -> dict[str, Any]:
+    """How the answers differ from those of the run `since`, for each question that both asked.
+
+    How many rows are new, gone, changed and the same, and the first that differ, as values and as texts.
+    """
+    if earlier is None:
+        raise Refusal(422, "invalid", "since: name the run to compare with")
+
+    def compared(folder: Key) -> dict[str, Any]:
+        changes = _changes(gateway, earlier, answer_files(gateway, run, folder))
+        return {name: _with_texts(of_question) for name, of_question in changes.by_question.items()}
+
+    return read_answers(gateway, run, compared)
+
+
+def _with_texts(changes: AnswerChanges) -> dict[str, Any]:
+    """Changes for programs, and as a table for people: titles, places of figures, cells."""
+    return changes.to_dict() | {
+        "text": changes.text,
+        "titles": changes.titles,
+        "figures": sorted(changes.figure_places),
+        "cells": list(changes.cells()),
+        "left_out": changes.left_out,
+    }
+
+
+def _changes(gateway: Gateway, earlier: Run, answers: Answers) -> ChangesSince:
+    """Compare answers with those of an earlier run. Raises Refusal (422) if no question is the same."""
+
+    def compared(folder: Key) -> ChangesSince:
+        before, data = answer_files(gateway, earlier, folder), _summary(gateway, earlier, folder).data
+        since = f"version {data.version}" if data else f"run {earlier.run}"
+        return compare_all(before, answers, since, _MOST_COMPARED)
+
+    changes = read_answers(gateway, earlier, compared)
+    if not changes.by_question:
+        raise Refusal(422, "invalid", f"since: run {earlier.run} has other questions")
+    return changes
+
+
+@router.get(f"/results/{WORKBOOK_FILE}", response_class=Response, responses=_contents(XLSX))
 def get_workbook(
     run: RunDep, gateway: GatewayDep, provisional: Provisional = False, attempt: Attempt = None
 ) -> Response:
@@ -155,15 +207,8 @@ def get_workbook(
 
     def workbook(folder: Key) -> Response:
         summary, answers = _summary(gateway, run, folder), answer_files(gateway, run, folder)
-        with tempfile.NamedTemporaryFile(dir=gateway.incoming, suffix=".xlsx", delete=False) as file:
-            path = FilePath(file.name)
-        remove = functools.partial(path.unlink, missing_ok=True)
-        with contextlib.ExitStack() as undo:
-            undo.callback(remove)
-            write_workbook(path, answers, summary)
-            undo.pop_all()
         headers = _headers(folder, WORKBOOK_FILE)
-        return FileResponse(path, media_type=_XLSX, headers=headers, background=BackgroundTask(remove))
+        return made_file(gateway, XLSX, headers, lambda path: write_workbook(path, answers, summary))
 
     return read_answers(gateway, run, workbook, fresh_provisional if provisional else None, attempt)
 
@@ -171,7 +216,7 @@ def get_workbook(
 @router.get(
     "/results/{answer}.{form}",
     response_class=Response,
-    responses=_contents(*_FILE_TYPES.values(), *_IMAGE_TYPES.values()),
+    responses=_contents(*FILE_TYPES.values(), *_IMAGE_TYPES.values()),
 )
 def get_answer(
     run: RunDep,
@@ -202,16 +247,24 @@ def get_answer(
 @router.get("/rejected.csv", response_class=Response, responses=_contents(CSV))
 def get_rejected(run: RunDep, gateway: GatewayDep) -> Response:
     """All rows that the client or the gateway rejected, with file, line and reason."""
-    files = gateway.storage.find(f"{KEYS.rejected(run.run)}/*.csv")
+    files = rejected_files(gateway, run)
     if not files:
         raise Refusal(404, "not_found", "no row was rejected")
+    return StreamingResponse(rejected_csv(gateway.storage, files), media_type=CSV)
 
-    def lines() -> Iterator[bytes]:
-        for position, file in enumerate(files):
-            with io.BufferedReader(gateway.storage.open(file)) as content:
-                yield from itertools.islice(content, 1 if position else 0, None)
 
-    return StreamingResponse(lines(), media_type=CSV)
+def made_file(
+    gateway: Gateway, media_type: str, headers: dict[str, str], write: Callable[[FilePath], object]
+) -> FileResponse:
+    """Serve a file that is written for this response, and removed after it."""
+    with tempfile.NamedTemporaryFile(dir=gateway.incoming, delete=False) as file:
+        path = FilePath(file.name)
+    remove = functools.partial(path.unlink, missing_ok=True)
+    with contextlib.ExitStack() as undo:
+        undo.callback(remove)
+        write(path)
+        undo.pop_all()
+    return FileResponse(path, media_type=media_type, headers=headers, background=BackgroundTask(remove))
 
 
 def _summary(gateway: Gateway, run: Run, folder: Key) -> RunSummary:
@@ -253,7 +306,7 @@ def _file(gateway: Gateway, run: Run, name: str, form: str, attempt: str | None)
         _require_file(gateway, key)
         verify_file(gateway, run, key)
         if (path := gateway.storage.path(key)) is not None:
-            return FileResponse(path, media_type=_FILE_TYPES[form], headers=_headers(folder, name))
+            return FileResponse(path, media_type=FILE_TYPES[form], headers=_headers(folder, name))
         return _streamed(gateway, run, name, form, folder)
 
     return read_answers(gateway, run, as_stored, attempt=attempt)
@@ -277,11 +330,11 @@ def _streamed(gateway: Gateway, run: Run, name: str, form: str, folder: Key) -> 
     def pieces() -> Iterator[bytes]:
         with content:
             yield opening
-            while piece := content.read(_PIECE_BYTES):
+            while piece := content.read(PIECE_BYTES):
                 yield piece
 
     headers = _headers(folder, name) | {"Content-Length": str(size)}
-    return StreamingResponse(pieces(), media_type=_FILE_TYPES[form], headers=headers)
+    return StreamingResponse(pieces(), media_type=FILE_TYPES[form], headers=headers)
 
 
 def _headers(folder: Key, name: str) -> dict[str, str]:

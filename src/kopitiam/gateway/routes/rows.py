@@ -4,7 +4,9 @@ Only the row groups that hold a page are read; a search reads all, a batch at a 
 """
 
 import functools
+import hashlib
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,14 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from fastapi import APIRouter, Query
+from pydantic import Field
 
-from kopitiam.contracts.api import AnswerPage, Number, RejectedPage, Text
+from kopitiam.contracts.api import AnswerPage, AskedQuestions, Number, OpenRun, RejectedPage
+from kopitiam.contracts.api_types import Text
+from kopitiam.contracts.data_api import DataOfRun
+from kopitiam.contracts.tables import MAX_TEXT_CHARACTERS
 from kopitiam.gateway.context import GatewayDep, RunDep
-from kopitiam.gateway.problems import refusals
+from kopitiam.gateway.problems import Refusal, refusals
 from kopitiam.gateway.routes.results import Attempt, QuestionDep
-from kopitiam.gateway.run_answers import are_provisional, latest_provisional, read_answers, rejected_lines
+from kopitiam.gateway.run_answers import are_provisional, latest_provisional, read_answers, rejected_files
 from kopitiam.landing.rejected import COLUMNS as REJECTED_COLUMNS
-from kopitiam.results.answer_files import rejected_cells
+from kopitiam.questions.layout import LAYOUT
+from kopitiam.questions.question_set import QuestionSet
+from kopitiam.questions.rows_behind import rows_behind
+from kopitiam.results.answer_files import rejected_cells, rejected_lines
 from kopitiam.results.answers import rows_per_batch
 from kopitiam.results.cells import plain_text
 from kopitiam.storage.port import Key
@@ -30,6 +39,10 @@ router = APIRouter(prefix="/api/v1/runs/{run}", tags=["results"])
 _BATCH_ROWS = 4_096
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[Number, Query(description="rows to leave out at the beginning")]
+Keys = Annotated[
+    tuple[Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)], ...],
+    Query(description="the keys of the row, in their order, as in its CSV cells; an empty text is a null"),
+]
 
 
 @router.get("/results/{answer}/rows", responses=refusals(409, 410))
@@ -62,12 +75,32 @@ def get_rows(
     return read_answers(gateway, run, page, latest_provisional if provisional else None, attempt)
 
 
+@router.get("/results/{answer}/rows-behind", responses=refusals(409, 431))
+def get_rows_behind(run: RunDep, question: QuestionDep, gateway: GatewayDep, key: Keys = ()) -> OpenRun:
+    """The body of `POST /runs` for a run that lists the rows behind one row of an answer, from the version of
+    the data set that the answer is about. 409 `no_data_set` if the files of the run were not kept."""
+    if run.data is None or run.data.version is None:
+        message = f"run {run.run} is not over a version of a data set: its rows are not kept"
+        raise Refusal(409, "no_data_set", message)
+    files = [file for file in gateway.registry.run_files(run.run) if file.table == question.fact]
+    kept = [name for name in LAYOUT[question.fact].by_name if all(name in file.columns for file in files)]
+    definition = rows_behind(question, key, kept)
+    parameters = QuestionSet.from_dict(run.questions).parameters.to_dict()
+    row = json.dumps([run.run, question.name, *key])
+    return OpenRun(
+        label=definition["title"],
+        questions=AskedQuestions(**parameters, ask=[definition["name"]], definitions=[definition]),
+        idempotency_key=f"rows-behind-{hashlib.sha256(row.encode()).hexdigest()}",
+        data=DataOfRun(name=run.data.name, version=run.data.version),
+    )
+
+
 @router.get("/rejected", responses=refusals(410))
 def get_rejected_rows(
     run: RunDep, gateway: GatewayDep, offset: Offset = 0, limit: Limit = 50
 ) -> RejectedPage:
     """Rows that the client or the gateway rejected, with file, line and reason."""
-    rows, more = rejected_page(rejected_lines(gateway, run), offset, limit)
+    rows, more = rejected_page(rejected_lines(gateway.storage, rejected_files(gateway, run)), offset, limit)
     return RejectedPage(columns=list(REJECTED_COLUMNS), rows=rows, offset=offset, more=more)
 
 

@@ -6,21 +6,26 @@ import json
 import logging
 import math
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from kopitiam.contracts.api import OpenRun, RunList, RunStatus, Text
+from kopitiam.contracts.api import OpenRun, RunList, RunStatus
+from kopitiam.contracts.api_types import Text
+from kopitiam.contracts.data_sets import DataRequest
 from kopitiam.contracts.errors import KopitiamError, Unavailable
-from kopitiam.contracts.messages import ForceEnd
 from kopitiam.contracts.runs import RunState, is_run_id
 from kopitiam.gateway.context import CallerDep, Gateway, GatewayDep, RunDep
 from kopitiam.gateway.problems import Refusal, refusals
+from kopitiam.gateway.removal import announce_force_end
+from kopitiam.gateway.removal import purge as purge_run
+from kopitiam.gateway.routes.files import announce_run
 from kopitiam.gateway.routes.questions import requested_questions
 from kopitiam.gateway.status import run_status
 from kopitiam.landing.tidying import remove_run
+from kopitiam.registry.records import Opened
 from kopitiam.system.crash_points import crash_point
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
@@ -35,19 +40,38 @@ _log = logging.getLogger(__name__)
 def open_run(
     gateway: GatewayDep, caller: CallerDep, response: Response, request: OpenRun = _DEFAULTS
 ) -> RunStatus:
-    """Open a run. The same idempotency key gives the same run again (200). All fields are optional."""
-    settings = gateway.settings
-    opened = gateway.registry.open_run(
-        requested_questions(request.questions, settings.questions).to_dict(),
-        request.label,
-        caller.owner,
-        idempotency_key=request.idempotency_key,
-        lease_seconds=settings.gateway.lease_seconds,
-        shards=settings.pipeline.shards,
-        max_open_runs=settings.gateway.max_open_runs,
-    )
+    """Open a run. The same idempotency key gives the same run again (200). All fields are optional.
+
+    With `data` the run sends files to a data set, or asks a version of one and is sealed at once.
+    """
+    opened = _open(gateway, caller.owner, request)
     response.status_code = 201 if opened.is_new else 200
     return run_status(gateway.registry, opened.run.run)
+
+
+def _open(gateway: Gateway, owner: str, request: OpenRun) -> Opened:
+    settings, data = gateway.settings, request.data
+    questions = requested_questions(request.questions, settings.questions).to_dict()
+    limits: dict[str, Any] = {
+        "idempotency_key": request.idempotency_key,
+        "lease_seconds": settings.gateway.lease_seconds,
+        "shards": settings.pipeline.shards,
+        "max_open_runs": settings.gateway.max_open_runs,
+    }
+    if data is None:
+        return gateway.registry.open_run(questions, request.label, owner, **limits)
+    opened = gateway.registry.open_data_run(
+        questions,
+        request.label,
+        owner,
+        DataRequest(data.name, data.upload, data.version),
+        max_data_sets=settings.gateway.max_data_sets,
+        **limits,
+    )
+    if not data.upload:
+        crash_point("data.asked")
+        announce_run(gateway, opened.run.run)
+    return opened
 
 
 @router.get("/runs")
@@ -80,10 +104,19 @@ def get_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
 
 
 @router.delete("/runs/{run}")
-def end_run(run: RunDep, gateway: GatewayDep) -> RunStatus:
-    """Force End: the run accepts no more chunks, and its files are removed. A run that is over stays."""
-    _force_end(gateway, run.run, "cancelled")
-    return run_status(gateway.registry, run.run)
+def end_run(
+    run: RunDep,
+    gateway: GatewayDep,
+    purge: Annotated[bool, Query(description="delete the run too, with its answers")] = False,
+) -> RunStatus:
+    """Force End: the run accepts no more chunks, and its files are removed. A run that is over stays, unless
+    it is purged: then nothing of it remains. Files of a data set are not the run's, and stay."""
+    if not purge:
+        _force_end(gateway, run.run, "cancelled")
+        return run_status(gateway.registry, run.run)
+    status = run_status(gateway.registry, run.run)
+    purge_run(gateway, run.run)
+    return status
 
 
 @router.get(
@@ -133,9 +166,8 @@ def _force_end(gateway: Gateway, run: str, reason: str) -> None:
         return
     crash_point("force_end.recorded")
     _log.warning("run %s: Force End, %s", run, reason, extra={"run": run})
-    message = ForceEnd(runs=(run,), reason=reason)
-    gateway.outbox.put(f"Force End of run {run}", lambda: gateway.bus.broadcast(message))
-    crash_point("force_end.told")
+    announce_force_end(gateway, run, reason)
+    crash_point("force_end.announced")
     try:
         remove_run(gateway.storage, run)
     except Unavailable as error:  # the janitor removes them later
@@ -151,5 +183,5 @@ def _cursor(before: str | None) -> tuple[float, str] | None:
     except ValueError:
         created_at = math.nan
     if not math.isfinite(created_at) or not is_run_id(run):
-        raise Refusal(422, "invalid", "before: want the `next` of the page before")
+        raise Refusal(422, "invalid", "before: expected the `next` of the page before")
     return created_at, run

@@ -4,7 +4,7 @@
 `finished` gives the columns of the answer their names and values; money stays in ten-thousandths.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -20,6 +20,8 @@ from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import PartialPlan
 
 Stage = Callable[[DataFrame], DataFrame]
+# Partials → frames. Rows with the same values in these columns are in one task of one frame.
+Cut = Callable[[DataFrame, Sequence[str]], list[DataFrame]]
 _MOST_IN_MEMORY = 1_000  # groups of a rank; Spark keeps them for up to 128 combinations of keys at once
 
 
@@ -46,51 +48,50 @@ class AnswerPlan:
         return [c for key in self.question.keys for c in columns_in(key.expression) if c.is_attribute]
 
 
-def merged_groups(plan: AnswerPlan, tables: Mapping[str, DataFrame], slices: int = 1) -> Stage:
-    """Partials → keys and measures of each group."""
+def merged_groups(plan: AnswerPlan, tables: Mapping[str, DataFrame], cut: Cut | None = None) -> Stage:
+    """Partials → keys and measures of each group. `cut` is for many partials; without one, Spark groups them
+    where they are read, shuffles the groups, and groups them again."""
 
     def groups(partials: DataFrame) -> DataFrame:
-        if plan.key_attributes:
-            partials = partials.transform(merged_in_slices(plan, slices))
-            for table in dict.fromkeys(attribute.table for attribute in plan.key_attributes):
-                partials = partials.transform(_with_key_attributes(plan, table, tables[table]))
-            return partials.transform(_grouped(plan))
-        if slices == 1:
-            return partials.transform(_grouped(plan))
-        parts = _slices(plan, partials, slices)
-        return reduce(DataFrame.union, [part.transform(_grouped(plan)) for part in parts])
+        columns = _shared_columns(plan)
+        parts = cut(partials, columns) if cut and columns else [partials]
+        if not plan.key_attributes:
+            return reduce(DataFrame.union, [part.transform(_grouped(plan)) for part in parts])
+        kept = reduce(DataFrame.union, [part.transform(merged(plan.partial)) for part in parts])
+        for table in dict.fromkeys(attribute.table for attribute in plan.key_attributes):
+            kept = kept.transform(_with_key_attributes(plan, table, tables[table]))
+        return kept.transform(_grouped(plan))
 
     return groups
 
 
-def merged_in_slices(plan: AnswerPlan, slices: int) -> Stage:
-    """Partials → one row for each combination of kept values."""
-
-    def merge(partials: DataFrame) -> DataFrame:
-        parts = _slices(plan, partials, slices)
-        return reduce(DataFrame.union, [part.transform(merged(plan.partial)) for part in parts])
-
-    return merge
-
-
-def _slices(plan: AnswerPlan, partials: DataFrame, slices: int) -> list[DataFrame]:
-    """One task merges each slice. Reading all partials for each slice is less work than shuffling them, since
-    hardly any two of millions belong to the same group."""
-    column = slice_column(plan.partial)
-    if slices == 1 or column is None:
-        return [partials]
-    slice_of = f"pmod(coalesce({column}, 0L), {slices}L)"
-    return [partials.where(f"{slice_of} = {number}L").coalesce(1) for number in range(slices)]
+def _shared_columns(plan: AnswerPlan) -> list[str]:
+    """Columns in which all partials agree that are merged first: all that are kept if attributes decide about
+    the groups later, else the keys. None if values are to be counted once: there are few groups then."""
+    kept = plan.layout.kept
+    if plan.key_attributes:
+        return list(kept.values())
+    if any(aggregate.aggregation == "count_distinct" for aggregate in plan.question.aggregates):
+        return []
+    return [kept[expression] for expression in plan.keys.values() if expression in kept]
 
 
-def slice_column(partial: PartialPlan) -> str | None:
-    """The kept id with the most values: `user_id` if it is kept."""
-    ids = {
-        expression.name: name
-        for expression, name in PartialLayout(partial).kept.items()
-        if isinstance(expression, ColumnRef) and name.startswith("l")
-    }
-    return ids.get("user_id") or next(iter(ids.values()), None)
+def shuffled(partials: DataFrame, columns: Sequence[str]) -> list[DataFrame]:
+    """Each partial is read once, and grouped once, in a task of any core: millions of partials hardly share
+    groups, so that grouping them before the shuffle as well takes more time than it saves."""
+    return [partials.repartition(*columns)]
+
+
+def slices(number: int) -> Cut:
+    """One task merges each slice, and nothing is shuffled. Reading all partials for each of up to two slices
+    takes less time than a shuffle."""
+
+    def cut(partials: DataFrame, columns: Sequence[str]) -> list[DataFrame]:
+        slice_of = f"pmod(xxhash64({', '.join(columns)}), {number}L)"
+        parts = [partials.where(f"{slice_of} = {position}L") for position in range(number)]
+        return [part.coalesce(1) for part in parts]
+
+    return cut
 
 
 def _grouped(plan: AnswerPlan) -> Stage:

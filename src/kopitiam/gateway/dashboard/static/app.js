@@ -1,16 +1,31 @@
-// Which page is shown. An address is `#/`, `#/runs/<id>`, `#/upload`, `#/questions` or `#/fleet`.
+// Which page is shown. An address is a path such as `#/runs/<id>`, perhaps with a query, as in `#/data/penang?version=3`.
 import { h } from "./dom.js";
 import { Refused } from "./gateway.js";
 import { title } from "./parts/title.js";
-import { enter, gateway, isReady } from "./session.js";
+import { enter, gateway, isReady, learnFleet } from "./session.js";
 import { keepLeases } from "./upload/uploads.js";
 
+const RUN = "([a-z0-9]{16,32})";
+const DATA_SET = "([a-z][a-z0-9_-]{0,39})";
+const ANSWER = "([a-z0-9_]{1,40})";
 const PAGES = [
-  [/^#\/runs\/([a-z0-9]{16,32})$/, () => import("./pages/run.js")],
+  [new RegExp(`^#/runs/${RUN}$`), () => import("./pages/run.js")],
+  [new RegExp(`^#/runs/${RUN}/ask$`), () => import("./pages/ask.js")],
+  [new RegExp(`^#/runs/${RUN}/behind/${ANSWER}$`), () => import("./pages/behind.js")],
+  [new RegExp(`^#/changes/${RUN}/${RUN}$`), () => import("./pages/changes.js")],
+  [/^#\/data$/, () => import("./pages/data.js")],
+  [new RegExp(`^#/data/${DATA_SET}$`), () => import("./pages/dataset.js")],
+  [new RegExp(`^#/data/${DATA_SET}/ask$`), () => import("./pages/ask.js")],
+  [new RegExp(`^#/data/${DATA_SET}/sql$`), () => import("./pages/sql.js")],
   [/^#\/upload$/, () => import("./pages/upload.js")],
   [/^#\/questions$/, () => import("./pages/questions.js")],
   [/^#\/fleet$/, () => import("./pages/fleet.js")],
   [/^(#\/?|#content)?$/, () => import("./pages/runs.js")],
+];
+const PLACES = { "#/runs": "#/", "#/changes": "#/data" }; // the place in the navigation, if it is another one
+const MISSING_RUN = [
+  "No such run",
+  "It may have been cleaned up: answers are kept for a day, unless configured otherwise. Or it belongs to another token.",
 ];
 const main = document.getElementById("content");
 let leaving = new AbortController();
@@ -21,25 +36,24 @@ async function show(about) {
   leaving = new AbortController();
   const { signal } = leaving;
   markPlace();
-  const found = PAGES.find(([pattern]) => pattern.test(location.hash));
+  const [path, text = ""] = location.hash.split("?", 2);
+  const found = PAGES.find(([pattern]) => pattern.test(path));
   if (!found) return showNothing("There is no such page", "The address may be cut off.");
+  const [pattern, load] = found;
+  const [, id, other] = pattern.exec(path);
+  let page = null;
   try {
-    const [pattern, load] = found;
-    const page = await loaded(load);
-    if (!signal.aborted) await page.show(main, { id: pattern.exec(location.hash)[1], about, signal });
+    page = await loaded(load);
+    if (!signal.aborted) await page.show(main, { path, id, other, query: new URLSearchParams(text), about, signal });
   } catch (error) {
     if (signal.aborted) return;
-    if (error instanceof Refused && error.status === 404)
-      showNothing(
-        "No such run",
-        "It may have been cleaned up: answers are kept for a day, unless configured otherwise. Or it belongs to another token.",
-      );
-    else showTrouble(error, about, signal);
+    if (error instanceof Refused && error.status === 404) showNothing(...(page.missing ?? MISSING_RUN));
+    else showFailure(error, about, signal);
   }
 }
 
 /** Shows the error until the gateway is back, then the page again. */
-function showTrouble(error, about, signal) {
+function showFailure(error, about, signal) {
   showNothing("This did not work", error.message);
   const again = () => (error instanceof NotLoaded ? location.reload() : show(about));
   document.addEventListener("back", again, { once: true, signal });
@@ -64,9 +78,10 @@ function showNothing(heading, text) {
 }
 
 function markPlace() {
+  const [place] = (location.hash || "#/").split("?", 1);
   for (const link of document.querySelectorAll("nav a")) {
-    const isHere =
-      link.hash === (location.hash || "#/") || (link.hash === "#/" && location.hash.startsWith("#/runs"));
+    const [first] = /^#\/[a-z]*/.exec(place) ?? ["#/"];
+    const isHere = link.hash === (PLACES[first] ?? first);
     if (isHere) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -84,5 +99,6 @@ addEventListener("hashchange", () => {
 });
 about = await enter();
 keepLeases(about.lease_seconds);
+void learnFleet();
 void show(about);
 await Promise.allSettled(PAGES.map(([, load]) => loaded(load))); // preloaded, for when the gateway is away

@@ -42,10 +42,10 @@ export function neededBy(questions) {
 }
 
 /** Returns the questions for `POST /runs`: nothing if only the catalog is selected. */
-export function askedOf(questions, names) {
-  const asked = questions.filter(({ name }) => names.has(name));
+export function selectionOf(questions, names) {
+  const selected = questions.filter(({ name }) => names.has(name));
   const isCatalog = questions.every(({ name, builtin }) => builtin === names.has(name));
   if (isCatalog) return {};
-  const definitions = asked.filter(({ builtin }) => !builtin).map(({ definition }) => definition);
-  return { ask: asked.map(({ name }) => name), ...(definitions.length && { definitions }) };
+  const definitions = selected.filter(({ builtin }) => !builtin).map(({ definition }) => definition);
+  return { ask: selected.map(({ name }) => name), ...(definitions.length && { definitions }) };
 }

@@ -1,11 +1,12 @@
 // The token, whether the gateway answers, and its clock. The token never leaves this tab.
 import { announce, pause } from "./dom.js";
-import { Gateway, Refused } from "./gateway.js";
+import { Fleet, Gateway, Refused } from "./gateway.js";
 
 const KEY = "kopitiam.token";
 const FIRST_PAUSE = 0.5;
 const LONGEST_PAUSE = 4;
 const READY_SECONDS = 5;
+const LEARN_SECONDS = 30;
 let skew = 0; // the gateway's clock minus ours, in seconds
 let isSilent = false;
 let signingIn = null;
@@ -13,7 +14,10 @@ let signingIn = null;
 export const token = () => sessionStorage.getItem(KEY);
 export const now = () => Date.now() / 1000 + skew;
 
+export const fleet = new Fleet();
+
 export const gateway = new Gateway(token, {
+  fleet,
   onAnswer(response) {
     const there = Date.parse(response.headers.get("Date"));
     if (there && Math.abs((there - Date.now()) / 1000 - skew) > 2) skew = (there - Date.now()) / 1000;
@@ -23,28 +27,41 @@ export const gateway = new Gateway(token, {
   },
 });
 
-/** Shows that the gateway does not answer until it does; then pages get the event `back` and refresh. */
+/** Shows that the gateway does not answer until it or another one does; then pages get the event `back` and refresh. */
 async function waitForAnswer() {
   isSilent = true;
-  const trouble = document.getElementById("trouble");
-  trouble.textContent = "The gateway does not answer. Acknowledged chunks are safe; trying again…";
-  trouble.hidden = false;
+  const warning = document.getElementById("warning");
+  warning.textContent = "The gateway does not answer. Acknowledged chunks are safe; trying again…";
+  warning.hidden = false;
   document.body.classList.add("silent");
   for (let seconds = FIRST_PAUSE; ; seconds = Math.min(seconds * 1.5, LONGEST_PAUSE)) {
     await pause(seconds);
     if (await isReady()) break;
   }
   isSilent = false;
-  trouble.hidden = true;
+  warning.hidden = true;
   document.body.classList.remove("silent");
   announce("The gateway is back.");
   document.dispatchEvent(new Event("back"));
 }
 
+/** Whether any gateway of the fleet is ready; the first one is used from then on. */
 export async function isReady() {
-  const signal = AbortSignal.timeout(READY_SECONDS * 1000);
-  const response = await fetch("/readyz", { cache: "no-store", signal }).catch(() => null);
-  return response?.ok ?? false;
+  const ready = fleet.origins.map(async (origin) => {
+    const signal = AbortSignal.timeout(READY_SECONDS * 1000);
+    const response = await fetch(`${origin}/readyz`, { cache: "no-store", signal });
+    return response.ok ? origin : Promise.reject(new Error("not ready"));
+  });
+  const first = await Promise.any(ready).catch(() => null);
+  if (first !== null) fleet.use(first);
+  return first !== null;
+}
+
+/** Learns the other gateways of the fleet, for when this one is away. */
+export async function learnFleet() {
+  const nodes = await gateway.get("/nodes").catch(() => []);
+  fleet.learn(nodes.filter(({ kind, url }) => kind === "gateway" && url).map(({ url }) => url));
+  setTimeout(learnFleet, LEARN_SECONDS * 1000);
 }
 
 /** Returns `GET /about`; asks for a token first if the gateway needs one and there is none. */
@@ -91,8 +108,8 @@ function askForToken(flaw) {
   sessionStorage.removeItem(KEY);
   const dialog = document.getElementById("signing-in");
   const input = document.getElementById("token");
-  const told = document.getElementById("token-flaw");
-  told.textContent = flaw;
+  const message = document.getElementById("token-flaw");
+  message.textContent = flaw;
   input.value = "";
   dialog.showModal();
   return new Promise((resolve) => {
@@ -101,7 +118,7 @@ function askForToken(flaw) {
       input.value = "";
       if (!/^[\x21-\x7e]+$/.test(given)) {
         dialog.showModal(); // Escape must not close it
-        if (given) told.textContent = "This is not a token: it has a blank or an invalid character.";
+        if (given) message.textContent = "This is not a token: it has a blank or an invalid character.";
         return;
       }
       dialog.removeEventListener("close", close);

@@ -90,6 +90,7 @@ function updateTile(element, node) {
   }
   parts.leader.hidden = !node.leader;
   const facts = [
+    node.host && `on ${node.host}`,
     `for ${duration(now() - node.since)}`,
     node.heard_seconds_ago === null ? null : `heartbeat ${duration(node.heard_seconds_ago)} ago`,
     node.epoch === null ? null : `epoch ${node.epoch}`,

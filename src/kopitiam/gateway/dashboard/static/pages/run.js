@@ -1,5 +1,6 @@
 // One run, live: the path of its data, its tables, questions, rejected rows and answers.
 import { announce, h, pause } from "../dom.js";
+import { follow } from "../follow.js";
 import { answersOf } from "../parts/answers.js";
 import { confirmed } from "../parts/dialogs.js";
 import { heading } from "../parts/heading.js";
@@ -22,12 +23,12 @@ export async function show(main, { id, signal }) {
   const head = heading(name, status, cancel);
   const path = dataPath();
   const tables = tablesOf();
-  const aside = rejectedOf(id, signal);
+  const rejected = rejectedOf(id, signal);
   const answers = answersOf(id, signal);
-  const asked = card("Questions of this run", questionsOf(status.questions, signal));
-  const side = h("div", { class: "halves" }, card("Tables", tables.element), asked);
+  const questions = card("Questions of this run", questionsOf(status.questions, signal));
+  const side = h("div", { class: "halves" }, card("Tables", tables.element), questions);
   const way = card("The path of the data", path.element);
-  looking.replaceWith(head.element, way, side, aside.element, answers.element);
+  looking.replaceWith(head.element, way, side, rejected.element, answers.element);
 
   async function cancel() {
     const text = "What was sent is removed, and there will be no answers. Other runs are not affected.";
@@ -49,7 +50,7 @@ export async function show(main, { id, signal }) {
     head.update(status, upload);
     path.update(status, upload);
     tables.update(status);
-    aside.update(status);
+    rejected.update(status);
     if (before !== status.state)
       announce(`The run is ${STATES[status.state].toLowerCase()}: ${words(status)}`);
     if (status.state === "failed" || status.state === "ended") answers.element.hidden = true;
@@ -60,24 +61,9 @@ export async function show(main, { id, signal }) {
   void showAnswers(answers, () => status, signal).catch(
     (error) => signal.aborted || answers.wait(error.message),
   );
-  await follow(id, () => status, draw, signal);
-}
-
-/** Follows the run by events until it is over; reconnects after every break. */
-async function follow(id, current, draw, signal) {
-  const ticking = setInterval(() => draw(current()), 1000); // durations change without events
+  const ticking = setInterval(() => draw(status), 1000); // durations change without events
   signal.addEventListener("abort", () => clearInterval(ticking));
-  while (!signal.aborted && !isOver(current())) {
-    try {
-      for await (const status of gateway.events(`/runs/${id}/events`, signal)) draw(status);
-    } catch (error) {
-      if (signal.aborted) break;
-      if (!error.passes && error.status !== 401) throw error;
-      await pause(1, signal);
-    }
-    if (!signal.aborted && !isOver(current()))
-      draw(await patiently(() => gateway.get(`/runs/${id}`, signal), signal));
-  }
+  await follow(status, draw, signal);
   clearInterval(ticking);
 }
 
@@ -86,7 +72,8 @@ async function showAnswers(answers, current, signal) {
   if (!isOver(current())) answers.wait("The first answers come when the first rows are processed.");
   while (!signal.aborted && !isOver(current())) {
     const begun = Date.now();
-    const isWorthIt = figures(current()).processed > 0 && !document.hidden;
+    const isSending = current().data && current().state === "open"; // most rows of the data set are not in it yet
+    const isWorthIt = !isSending && figures(current()).processed > 0 && !document.hidden;
     if (isWorthIt) await answers.show(true).catch(() => {}); // the next request may succeed
     const seconds = Math.max(LEAST_BETWEEN, (PATIENCE_FACTOR * (Date.now() - begun)) / 1000);
     for (const until = Date.now() + seconds * 1000; Date.now() < until && !isOver(current());)

@@ -158,8 +158,8 @@ function row(status) {
     since: cell("Started"),
   };
   const meter = bar(`Progress of ${status.label || status.run}`);
-  const told = h("span", { class: "soft told" });
-  cells.progress.append(meter, told);
+  const sentence = h("span", { class: "soft sentence" });
+  cells.progress.append(meter, sentence);
   const name = h(
     "th",
     { scope: "row", class: "name" },
@@ -167,7 +167,7 @@ function row(status) {
     h("code", { class: "soft" }, status.run.slice(0, 8)),
   );
   const element = h("tr", {}, name, ...Object.values(cells));
-  element.parts = { ...cells, meter, told };
+  element.parts = { ...cells, meter, sentence };
   return element;
 }
 
@@ -182,7 +182,7 @@ function update(element, status, pace) {
   }
   showShare(parts.meter, status.state, share(status));
   const done = share(status);
-  say(parts.told, done === null || isOver(status) ? words(status) : percent(done));
+  say(parts.sentence, done === null || isOver(status) ? words(status) : percent(done));
   say(parts.rows, count(durable));
   say(parts.rate, rate ? short(rate) : "–");
   say(parts.left, left === null ? "–" : duration(left));

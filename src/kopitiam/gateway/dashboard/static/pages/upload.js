@@ -1,16 +1,18 @@
 // A new upload: select questions, drop a folder, see what was recognized, send. Or drop it again, and continue where
-// it stopped. The questions determine the needed tables.
+// it stopped. The questions determine the needed tables; a data set keeps the files, and gets only those that differ.
+import { versionIfAny } from "../data.js";
 import { announce, fill, h } from "../dom.js";
 import { bytes, moment, plural } from "../format.js";
-import { nameOf } from "../parts/cells.js";
+import { askForm } from "../parts/ask.js";
 import { card } from "../parts/marks.js";
+import { targetFields } from "../parts/target.js";
 import { title } from "../parts/title.js";
-import { askedOf, choose, chosen, neededBy, offered } from "../questions.js";
+import { choose, chosen, neededBy, offered } from "../questions.js";
 import { gateway, patiently } from "../session.js";
-import { dropped, flawsIn, picked, recognize } from "../upload/recognize.js";
+import { dropped, inspect, picked, recognize } from "../upload/recognize.js";
 import { begin, boundsFor, interrupted, tablesSent } from "../upload/uploads.js";
 
-export async function show(main, { about, signal }) {
+export async function show(main, { query, about, signal }) {
   title(main, "New upload");
   const before = h("div");
   const found = h("div", { class: "found" });
@@ -25,10 +27,8 @@ export async function show(main, { about, signal }) {
     const isOutdated = () => signal.aborted || mine !== taken;
     fill(found, h("p", { class: "soft" }, "Reading the files…"));
     try {
-      const [offer, waiting] = await Promise.all([offering, interrupted()]);
-      const names = [...Object.keys(neededBy(offer.questions)), ...waiting.flatMap(tablesSent)];
-      const { tables, ignored } = recognize(await files, [...new Set(names)]);
-      const open = await interrupted(tables);
+      const { tables, ignored } = recognize(await files, Object.keys(about.layout));
+      const [offer, open] = await Promise.all([offering, interrupted(tables)]);
       if (!isOutdated()) await propose({ tables, ignored, open, ...offer }, isOutdated);
     } catch (error) {
       if (!isOutdated()) fill(found, flawsCard([error.message]));
@@ -38,13 +38,25 @@ export async function show(main, { about, signal }) {
   async function propose({ tables, ignored, open, questions, flaws: ownFlaws }, isOutdated) {
     const names = chosen(questions);
     const places = { tables: h("div"), flaws: h("div") };
-    const ask = askCard({ about, questions, names, ownFlaws, isSecond: open.length > 0, look, send });
+    const target = targetFields({ name: query.get("data") ?? "", onChange: look, signal });
+    const isSecond = open.length > 0;
+    const form = askForm({
+      values: about.questions,
+      before: target.element,
+      start: isSecond ? "Start a new run instead" : "Start",
+      isMain: !isSecond,
+      onChoice: (all) => (choose(all), look()),
+      open: send,
+    });
+    form.offer(questions, names, aboutOwn(ownFlaws));
+    let sending = {}; // tables to send, with the columns that they need
+    let looking = 0;
     fill(
       found,
       places.tables,
       places.flaws,
       open.map((upload) => resumeCard(upload, tables)),
-      ask.element,
+      card(isSecond ? "Or start a new run" : "Start", form.element),
     );
     const isSound = await look();
     if (isSound && !isOutdated()) {
@@ -52,28 +64,54 @@ export async function show(main, { about, signal }) {
       found.querySelector("button.main:not([hidden])")?.focus();
     }
 
-    /** Again whenever other questions are chosen: they need other tables. */
+    /** Again whenever other questions or another data set are chosen: they need other tables. */
     async function look() {
+      const mine = ++looking;
       const needed = neededBy(questions.filter(({ name }) => names.has(name)));
-      const flaws = names.size ? await flawsIn(tables, needed) : ["No question is chosen."];
-      if (isOutdated()) return false;
-      const inOrder = [...new Set([...Object.keys(about.tables), ...Object.keys(needed)])];
-      fill(places.tables, tablesCard(tables, ignored, inOrder.filter((table) => table in needed)));
+      const held = target.name() ? await versionIfAny(target.name(), signal) : null;
+      const kept = new Set(held?.files.map(({ table }) => table));
+      const mayBeSent = (table) => table in needed || kept.has(table) || target.keepsAll();
+      const isSent = (table) => tables[table].length > 0 || (table in needed && !kept.has(table));
+      const toSend = Object.keys(about.layout).filter((table) => mayBeSent(table) && isSent(table));
+      const columns = Object.fromEntries(toSend.map((table) => [table, needed[table] ?? []]));
+      const { flaws, notes } = await inspect(tables, columns, ignored);
+      if (isOutdated() || mine !== looking) return false;
+      if (!names.size) flaws.splice(0, flaws.length, "No question is chosen.");
+      else if (!toSend.length) flaws.push("No file of this folder belongs to a table that is needed or kept.");
+      if (target.flaw()) flaws.push(target.flaw());
+      sending = columns;
+      target.describe(held);
+      const shown = Object.keys(about.layout).filter((table) => table in columns || table in needed);
+      fill(places.tables, tablesCard(tables, ignored, inOrder(shown, about), { notes, kept }));
       fill(places.flaws, flaws.length ? flawsCard(flaws) : null);
-      ask.allow(!flaws.length);
+      form.allow(!flaws.length);
       return !flaws.length;
     }
 
-    /** The run lists its tables in the order of upload. */
-    function send({ run, label, tables: wanted }) {
-      const sent = Object.fromEntries(Object.keys(wanted).map((table) => [table, tables[table]]));
-      begin(run, label, sent, boundsFor(about));
+    /** Tables are sent in the order in which the run lists them. */
+    async function send(body) {
+      const data = target.name() ? { layout: about.layout, keepsAll: target.keepsAll() } : null;
+      const content = data ? { ...body, data: { name: target.name(), upload: true } } : body;
+      const { run, label, tables: asked } = await patiently(() => gateway.json("POST", "/runs", { body: content }));
+      const order = data ? Object.keys(sending) : Object.keys(asked);
+      begin(run, label, Object.fromEntries(order.map((table) => [table, tables[table]])), boundsFor(about), data);
       location.hash = `#/runs/${run}`;
     }
   }
 
   const waiting = await interrupted();
   if (waiting.length) fill(before, interruptedCard(waiting));
+}
+
+/** The tables of the catalog first, as the run lists them. */
+const inOrder = (tables, about) =>
+  [...new Set([...Object.keys(about.tables), ...tables])].filter((table) => tables.includes(table));
+
+function aboutOwn(flaws) {
+  return [
+    flaws.length ? h("p", { class: "flaw" }, "Your own questions have a flaw: ", flaws[0].message) : null,
+    h("p", {}, h("a", { href: "#/questions" }, "Write your own questions")),
+  ];
 }
 
 function dropZone(take, tables) {
@@ -93,7 +131,7 @@ function dropZone(take, tables) {
     type: "file",
     id: "files",
     multiple: true,
-    accept: ".csv,text/csv",
+    accept: ".csv,.gz,text/csv",
     class: "unseen",
     onchange: onpick,
   });
@@ -121,7 +159,7 @@ function dropZone(take, tables) {
   return zone;
 }
 
-function tablesCard(tables, ignored, needed) {
+function tablesCard(tables, ignored, needed, { notes, kept }) {
   const line = (table) => {
     const own = tables[table] ?? [];
     const size = own.reduce((whole, { file }) => whole + file.size, 0);
@@ -129,10 +167,11 @@ function tablesCard(tables, ignored, needed) {
       own.length > 3
         ? `${own[0].file.name} … ${own.at(-1).file.name}`
         : own.map(({ file }) => file.name).join(", ");
-    const cells = own.length ? [plural(own.length, "file"), bytes(size), names] : ["missing", "–", "–"];
+    const absent = kept.has(table) ? "in the data set" : "missing";
+    const cells = own.length ? [plural(own.length, "file"), bytes(size), names] : [absent, "–", "–"];
     return h(
       "tr",
-      { class: own.length ? null : "lacking" },
+      { class: own.length || kept.has(table) ? null : "lacking" },
       h("th", { scope: "row" }, h("code", {}, table)),
       cells.map((text, i) => h("td", { class: i < 2 ? "figure" : "names soft" }, text)),
     );
@@ -156,7 +195,8 @@ function tablesCard(tables, ignored, needed) {
         `${plural(others.length, "other file")} not needed: ${others.slice(0, 4).join(", ")}${others.length > 4 ? " …" : ""}`,
       )
     : null;
-  return card("What was recognized", h("div", { class: "scroll" }, table), note);
+  const inferred = h("ul", { class: "notes" }, notes.map((text) => h("li", {}, text)));
+  return card("What was recognized", h("div", { class: "scroll" }, table), notes.length ? inferred : null, note);
 }
 
 function flawsCard(flaws) {
@@ -172,102 +212,10 @@ function flawsCard(flaws) {
   );
 }
 
-function askCard({ about, questions, names, ownFlaws, isSecond, look, send }) {
-  const { years, hours, min_amount, top } = about.questions;
-  const field = (id, label, value, attributes = {}) =>
-    h("div", { class: "field" }, h("label", { for: id }, label), h("input", { id, value, ...attributes }));
-  const flaw = h("p", { class: "flaw", role: "alert" });
-  const start = h(
-    "button",
-    { class: isSecond ? null : "main" },
-    isSecond ? "Start a new run instead" : "Start",
-  );
-  const form = h(
-    "form",
-    { onsubmit: (event) => (event.preventDefault(), open()) },
-    field("label", "Label", "", {
-      maxlength: 200,
-      placeholder: "A name to find it by, such as Penang, January",
-    }),
-    questionsField(questions, names, ownFlaws, look),
-    h(
-      "details",
-      {},
-      h("summary", {}, "Parameters"),
-      h(
-        "div",
-        { class: "fields" },
-        field("first-year", "From year", years[0], { type: "number", min: 1, max: 9998 }),
-        field("last-year", "To year", years[1], { type: "number", min: 1, max: 9998 }),
-        field("opening", "Opens", hours[0], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
-        field("closing", "Closes (inclusive)", hours[1], { pattern: "\\d\\d:\\d\\d:\\d\\d" }),
-        field("least", "Least amount (RM)", min_amount, { inputmode: "decimal" }),
-        field("top", "Places of a rank", top, { type: "number", min: 1, max: 100000 }),
-      ),
-    ),
-    flaw,
-    h("p", { class: "buttons" }, start),
-  );
-  let key = freshKey(); // a repeated request opens no second run, unless something was changed
-  form.addEventListener("change", () => (key = freshKey()));
-  const value = (id) => form.querySelector(`#${id}`).value.trim();
-
-  async function open() {
-    start.disabled = true;
-    const asked = {
-      years: [Number(value("first-year")), Number(value("last-year"))],
-      hours: [value("opening"), value("closing")],
-      min_amount: value("least"),
-      top: Number(value("top")),
-      ...askedOf(questions, names),
-    };
-    const label = value("label");
-    try {
-      const body = { label, questions: asked, idempotency_key: key };
-      send(await patiently(() => gateway.json("POST", "/runs", { body })));
-    } catch (error) {
-      fill(flaw, error.message);
-      start.disabled = false;
-    }
-  }
-
-  return {
-    element: card(isSecond ? "Or start a new run" : "Start", form),
-    allow: (isSound) => (start.hidden = !isSound),
-  };
-}
-
-const freshKey = () =>
-  [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-
-function questionsField(questions, names, ownFlaws, look) {
-  const box = ({ name, title: text, builtin }) => {
-    const id = `ask-${name}`;
-    const change = ({ target }) => {
-      if (target.checked) names.add(name);
-      else names.delete(name);
-      choose(names);
-      void look();
-    };
-    const input = h("input", { type: "checkbox", id, checked: names.has(name), onchange: change });
-    return h("li", {}, input, h("label", { for: id }, nameOf(text), builtin ? null : h("em", { class: "soft" }, " yours")));
-  };
-  return h(
-    "fieldset",
-    {},
-    h("legend", {}, "Questions"),
-    h("ul", { class: "choices" }, questions.map(box)),
-    ownFlaws.length
-      ? h("p", { class: "flaw" }, "Your own questions have a flaw: ", ownFlaws[0].message)
-      : null,
-    h("p", {}, h("a", { href: "#/questions" }, "Write your own questions")),
-  );
-}
-
 function resumeCard(upload, tables) {
-  const { run, label, bounds, at } = upload;
+  const { run, label, bounds, at, data } = upload;
   const go = () => {
-    begin(run, label, Object.fromEntries(tablesSent(upload).map((table) => [table, tables[table]])), bounds);
+    begin(run, label, Object.fromEntries(tablesSent(upload).map((table) => [table, tables[table]])), bounds, data);
     location.hash = `#/runs/${run}`;
   };
   return card(

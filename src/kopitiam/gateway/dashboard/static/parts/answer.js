@@ -1,4 +1,5 @@
-// One answer of any question: title, chart, rows, files. All of it comes from the index.
+// One answer of any question: title, chart, rows, files. All of it comes from the index. A figure leads to the rows
+// behind it, if they are kept.
 import { fill, h } from "../dom.js";
 import { gateway, patiently } from "../session.js";
 import { aligned, cellOf, cellText, isFigure } from "./cells.js";
@@ -28,10 +29,12 @@ export function answerOf(run, { name, title }, signal) {
     place,
   );
   const path = `/runs/${run}/results/${name}`;
-  const shown = { attempt: null, view: null, rows: null };
+  const shown = { attempt: null, view: null, rows: null, isFinal: false };
+  const cell = (column, row, text = cellOf(column, row)) =>
+    column.role === "measure" && shown.isFinal && !shown.view.unlisted ? behind(run, shown.view, row, text) : text;
   const paged = pagedTable({
     caption: title,
-    columns: () => listed(shown.view).map((column) => ({ ...head(column), cell: (row) => cellOf(column, row) })),
+    columns: () => listed(shown.view).map((column) => ({ ...head(column), cell: (row) => cell(column, row) })),
     load: rowsOf,
     searchLabel: "Search these rows",
   });
@@ -68,12 +71,12 @@ export function answerOf(run, { name, title }, signal) {
     const text = JSON.stringify(rows);
     if (shown.rows === text && place.firstChild) return; // the same rows: the scroll position stays
     shown.rows = text;
-    const turned = pivot && turn(title, view, rows);
+    const turned = pivot && turn(title, view, rows, cell);
     if (!turned && count > MOST_PLAIN) {
       fill(place, paged.element);
       return paged.show();
     }
-    fill(place, rows.length ? (turned ?? plain(title, listed(view), rows)) : null);
+    fill(place, rows.length ? (turned ?? plain(title, listed(view), rows, cell)) : null);
   }
 
   return {
@@ -82,7 +85,7 @@ export function answerOf(run, { name, title }, signal) {
     async show(view, { attempt, provisional }) {
       about.textContent = view.about;
       if (shown.attempt === attempt) return;
-      Object.assign(shown, { attempt, view });
+      Object.assign(shown, { attempt, view, isFinal: !provisional });
       const query = provisional ? "?provisional=true" : "";
       const file = (form) => download(form.toUpperCase(), `${path}.${form}${query}`, `${view.file}.${form}`);
       fill(files, FORMS.map(file));
@@ -95,18 +98,25 @@ export function answerOf(run, { name, title }, signal) {
 const listed = ({ columns }) => columns.filter((column) => column.listed);
 const head = (column) => ({ title: column.name, isFigure: isFigure(column) });
 
-function plain(caption, columns, rows) {
+/** A link to the rows that a figure was computed from. */
+function behind(run, { name, columns }, row, text) {
+  const keys = columns.filter(({ role }) => role === "key").map((column) => ["key", row[column.name]]);
+  const href = `#/runs/${run}/behind/${name}${keys.length ? `?${new URLSearchParams(keys)}` : ""}`;
+  return h("a", { class: "behind", href, title: "The rows behind this figure" }, text);
+}
+
+function plain(caption, columns, rows, cell) {
   const figures = columns.map((column) =>
     column.kind === "money" || column.kind === "number"
       ? aligned(rows.map((row) => cellText(column, row[column.name])))
       : null,
   );
-  const cells = rows.map((row, i) => columns.map((column, at) => figures[at]?.[i] ?? cellOf(column, row)));
+  const cells = rows.map((row, i) => columns.map((column, at) => cell(column, row, figures[at]?.[i])));
   return plainTable(caption, columns.map(head), cells);
 }
 
 /** A line for each value of one key, a column for each period; null if there are too many periods. */
-function turn(caption, { columns, pivot }, rows) {
+function turn(caption, { columns, pivot }, rows, cell) {
   const column = (name) => columns.find((each) => each.name === name);
   const periods = [...new Set(rows.map((row) => row[pivot.period]))].sort();
   if (periods.length < 2 || periods.length > pivot.most_periods) return null;
@@ -115,11 +125,13 @@ function turn(caption, { columns, pivot }, rows) {
   const isShared = (name) => names.filter((each) => each === name).length > 1;
   const inOrder = [...lines].sort(([, a], [, b]) => (a[pivot.label] < b[pivot.label] ? -1 : 1));
   const figures = new Map(rows.map((row) => [JSON.stringify([row[pivot.lines], row[pivot.period]]), row]));
-  const figureOf = (line, period) => {
-    const row = figures.get(JSON.stringify([line, period]));
-    return row ? cellText(column(pivot.figure), row[pivot.figure]) : "–";
+  const rowOf = (line, period) => figures.get(JSON.stringify([line, period]));
+  const textOf = (row) => (row ? cellText(column(pivot.figure), row[pivot.figure]) : "–");
+  const figuresOf = (period) => {
+    const own = inOrder.map(([line]) => rowOf(line, period));
+    return aligned(own.map(textOf)).map((text, i) => (own[i] ? cell(column(pivot.figure), own[i], text) : text));
   };
-  const texts = periods.map((period) => aligned(inOrder.map(([line]) => figureOf(line, period))));
+  const texts = periods.map(figuresOf);
   const cells = inOrder.map(([line, row], i) => {
     const name = cellOf(column(pivot.label), row);
     const mark = isShared(row[pivot.label]) ? h("em", { class: "soft" }, ` ${pivot.lines} ${line}`) : null;

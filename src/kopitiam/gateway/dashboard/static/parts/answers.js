@@ -63,8 +63,8 @@ function wholeFiles(run) {
   ];
 }
 
-function tellCoverage(notice, { provisional, summary }) {
-  if (!provisional) return void fill(notice, account(summary));
+function tellCoverage(notice, { provisional, summary, answers }) {
+  if (!provisional) return void fill(notice, account(summary), unlisted(answers));
   const { processed, durable, expected } = summary.coverage;
   const whole = expected ?? durable;
   const share = whole ? percent(processed / whole) : "0 %";
@@ -76,6 +76,13 @@ function tellCoverage(notice, { provisional, summary }) {
     text.lastChild,
     `These answers are about ${count(processed)} of ${of} (${share}), and change as more rows are processed.`,
   );
+}
+
+/** Why figures do not lead to the rows behind them, each reason once. */
+function unlisted(answers) {
+  const hasFigures = ({ columns, rows }) => rows > 0 && columns.some(({ role }) => role === "measure");
+  const reasons = new Set(answers.filter(hasFigures).map((answer) => answer.unlisted));
+  return [...reasons].filter(Boolean).map((reason) => h("p", { class: "soft" }, reason));
 }
 
 /** Rows read = rows used + rows rejected, always shown. */

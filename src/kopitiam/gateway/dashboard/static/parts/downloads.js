@@ -5,7 +5,7 @@ import { gateway, token, welcome } from "../session.js";
 const FILE_SECONDS = 600;
 
 export function download(label, path, name) {
-  if (!token()) return h("a", { class: "button small", href: `/api/v1${path}`, download: name }, label);
+  if (!token()) return h("a", { class: "button small", href: gateway.address(path), download: name }, label);
   const flaw = h("span", { class: "bad", role: "status" });
   const button = h(
     "button",

@@ -53,15 +53,15 @@ export function dataPath() {
       seen = status;
       list.classList.toggle("flows", !isOver(status) && status.state !== "final");
       list.dataset.state = status.state;
-      const told = tell(status, upload);
-      for (const { name, update } of places) update(status, told[name] ?? null);
+      const summary = summarize(status, upload);
+      for (const { name, update } of places) update(status, summary[name] ?? null);
       if (details.open) drawShards();
     },
   };
 }
 
 /** Returns figure, caption and state of the places that are not stages. */
-function tell(status, upload) {
+function summarize(status, upload) {
   const { chunks, durable, isSealed, sealed, tables } = figures(status);
   const isOpen = ["final", "done"].includes(status.state);
   const sending =
@@ -78,7 +78,7 @@ function tell(status, upload) {
     },
     Landing: {
       figure: count(durable),
-      words: status.rejected ? `rows, ${count(status.rejected)} set aside` : "rows at rest",
+      words: status.rejected ? `rows, ${count(status.rejected)} rejected` : "rows at rest",
       isDone: isSealed,
     },
     Barrier: {
@@ -100,11 +100,11 @@ function place(name, roles) {
     h("h3", {}, name),
     roles ? [stages, none] : h("p", {}, figure, words),
   );
-  const update = (status, told) => {
-    if (told) {
-      say(figure, told.figure);
-      say(words, told.words);
-      return void element.classList.toggle("complete", told.isDone);
+  const update = (status, summary) => {
+    if (summary) {
+      say(figure, summary.figure);
+      say(words, summary.words);
+      return void element.classList.toggle("complete", summary.isDone);
     }
     const own = Object.entries(status.stages).filter(([, shards]) => roles.includes(Object.values(shards)[0]?.role));
     const done = [];

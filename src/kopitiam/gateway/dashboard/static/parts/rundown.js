@@ -70,16 +70,16 @@ export function rejectedOf(id, signal) {
   const load = ({ offset, limit }) =>
     patiently(() => gateway.get(`/runs/${id}/rejected?offset=${offset}&limit=${limit}`, signal), signal);
   const table = pagedTable({
-    caption: "Rows that were set aside",
+    caption: "Rejected rows",
     columns,
     load,
     limit: 10,
     empty: "They were counted, and never sent.",
   });
-  const tell = h("p", { class: "soft" });
+  const note = h("p", { class: "soft" });
   const element = card(
     "Rejected rows",
-    tell,
+    note,
     h("p", { class: "buttons" }, download("Download all as CSV", `/runs/${id}/rejected.csv`, "rejected.csv")),
     table.element,
   );
@@ -92,7 +92,7 @@ export function rejectedOf(id, signal) {
       if (element.hidden || seen === rejected) return;
       seen = rejected;
       say(
-        tell,
+        note,
         `${count(rejected)} rows do not parse. They count in no answer, and are kept with file, line and reason.`,
       );
       void table.show();

@@ -1,6 +1,6 @@
 // The uploads of this tab, which continue while other pages are shown, and what is stored to resume them.
 import { pause } from "../dom.js";
-import { gateway, token } from "../session.js";
+import { fleet, gateway, token } from "../session.js";
 
 const KEY = "kopitiam.uploads";
 const ALIVE_KEY = "kopitiam.sending."; // plus the run: when a tab last sent it
@@ -20,10 +20,11 @@ export function boundsFor(about) {
 
 export const uploadOf = (run) => running.get(run) ?? null;
 
-/** `tables`: {name: [{file, path}]}, in the order in which tables are sent. */
-export function begin(run, label, tables, bounds) {
+/** `tables`: {name: [{file, path, plain}]}, in the order in which tables are sent; `data`: null, or {layout, keepsAll} for a
+ *  run that sends to a data set. */
+export function begin(run, label, tables, bounds, data = null) {
   running.get(run)?.stop();
-  remember({ run, label, at: Date.now(), bounds, files: identity(tables), owner: owner() });
+  remember({ run, label, at: Date.now(), bounds, files: identity(tables), owner: owner(), data });
   showAlive(run);
   const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
   const upload = {
@@ -31,7 +32,7 @@ export function begin(run, label, tables, bounds) {
     state: "sending",
     done: 0,
     total: 0,
-    trouble: null,
+    warning: null,
     error: null,
     seen: [],
     stop: () => end("stopped"),
@@ -41,23 +42,32 @@ export function begin(run, label, tables, bounds) {
   function end(state, error = null) {
     worker.terminate();
     localStorage.removeItem(ALIVE_KEY + run);
-    Object.assign(upload, { state, error, trouble: null });
-    tell(run);
+    Object.assign(upload, { state, error, warning: null });
+    report(run);
   }
 
   worker.addEventListener("message", ({ data }) => {
     if (data.kind === "alive") return showAlive(run);
     if (data.kind === "progress") progress(upload, data.figures);
-    else if (data.kind === "trouble") upload.trouble = data.text;
+    else if (data.kind === "warning") upload.warning = data.text;
     else if (data.kind === "done") end("sent");
     else end("failed", data.text);
-    tell(run);
+    report(run);
   });
   worker.addEventListener("error", () => end("failed", "the upload could not be started"));
   const files = Object.fromEntries(
-    Object.entries(tables).map(([table, own]) => [table, own.map(({ file }) => file)]),
+    Object.entries(tables).map(([table, own]) => [table, own.map(({ file, plain }) => ({ file, plain }))]),
   );
-  worker.postMessage({ run, tables: files, bounds, beatSeconds, token: token() });
+  worker.postMessage({
+    run,
+    tables: files,
+    data,
+    bounds,
+    beatSeconds,
+    token: token(),
+    origins: fleet.origins,
+    current: fleet.current,
+  });
   return upload;
 }
 
@@ -76,7 +86,7 @@ export function pace({ seen, done, total }) {
 }
 
 let telling = null;
-async function tell(run) {
+async function report(run) {
   if (telling) return;
   telling = pause(0.1);
   await telling;
@@ -102,7 +112,7 @@ function owner() {
   return letters.reduce((sum, letter) => (Math.imul(sum, 31) + letter.codePointAt(0)) & 0xffff, 0);
 }
 
-/** Tells other tabs that this upload is not interrupted. */
+/** Reports to other tabs that this upload is not interrupted. */
 function showAlive(run) {
   localStorage.setItem(ALIVE_KEY + run, Date.now());
 }
@@ -122,7 +132,7 @@ function identity(tables) {
 const kept = () => JSON.parse(localStorage.getItem(KEY) ?? "[]");
 const keep = (uploads) => localStorage.setItem(KEY, JSON.stringify(uploads.slice(0, MOST_REMEMBERED)));
 const remembered = () => kept().filter((upload) => upload.owner === owner());
-const forget = (run) => keep(kept().filter((upload) => upload.run !== run));
+const remove = (run) => keep(kept().filter((upload) => upload.run !== run));
 const remember = (upload) => keep([upload, ...kept().filter(({ run }) => run !== upload.run)]);
 
 /** Returns interrupted uploads; if files are given, only those whose files are all among them. */
@@ -144,7 +154,7 @@ async function stillOpen(uploads) {
       .get(`/runs/${upload.run}`)
       .catch((error) => (error.status === 404 ? null : { state: "open" }));
     if (status?.state === "open") open.push(upload);
-    else forget(upload.run);
+    else remove(upload.run);
   }
   return open;
 }

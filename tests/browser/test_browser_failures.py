@@ -51,9 +51,9 @@ def test_every_page_opens_while_the_gateway_is_away(visit: Visit, context: Brows
     context.route(EVERYTHING, refuse)
     visit.page.get_by_role("link", name="Fleet").click()
     expect(visit.page.get_by_role("heading", name="Fleet")).to_be_visible()
-    expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
+    expect(visit.page.locator("#warning")).to_contain_text("does not answer")
     context.unroute(EVERYTHING)
-    expect(visit.page.locator("#trouble")).to_be_hidden()
+    expect(visit.page.locator("#warning")).to_be_hidden()
     expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
 
 
@@ -65,7 +65,7 @@ def test_a_page_that_failed_to_load_is_shown_when_the_gateway_is_back(
         context.route(file, refuse)
     visit.enter("#/fleet")
     expect(visit.page.get_by_role("heading", name="This did not work")).to_be_visible()
-    expect(visit.page.locator("#trouble")).to_be_visible()
+    expect(visit.page.locator("#warning")).to_be_visible()
     for file in ("**/pages/fleet.js", "**/readyz"):
         context.unroute(file)
     expect(visit.page.locator(".node", has_text="gateway-1")).to_be_visible()
@@ -75,9 +75,9 @@ def test_a_502_of_a_proxy_is_shown_as_an_unreachable_gateway(visit: Visit, conte
     visit.enter()
     visit.expects_failed_requests = True
     context.route(EVERYTHING, lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
-    expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
+    expect(visit.page.locator("#warning")).to_contain_text("does not answer")
     context.unroute(EVERYTHING)
-    expect(visit.page.locator("#trouble")).to_be_hidden()
+    expect(visit.page.locator("#warning")).to_be_hidden()
 
 
 def test_a_frozen_gateway_is_shown_as_unreachable(visit: Visit, service: Service, opened: str) -> None:
@@ -87,8 +87,8 @@ def test_a_frozen_gateway_is_shown_as_unreachable(visit: Visit, service: Service
     expect(visit.page.locator(".title .badge")).to_have_text("Uploading")
     with frozen(service):
         visit.page.clock.fast_forward(BEYOND_PATIENCE_MS)
-        expect(visit.page.locator("#trouble")).to_contain_text("does not answer")
-    expect(visit.page.locator("#trouble")).to_be_hidden()
+        expect(visit.page.locator("#warning")).to_contain_text("does not answer")
+    expect(visit.page.locator("#warning")).to_be_hidden()
 
 
 def test_a_failed_force_end_shows_its_reason(visit: Visit, opened: str) -> None:

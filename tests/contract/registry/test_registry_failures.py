@@ -59,10 +59,10 @@ def test_a_registry_of_a_newer_version_is_not_touched(place) -> None:
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(RegistryUnavailable, match="refused") as trouble:
+    with pytest.raises(RegistryUnavailable, match="refused") as failure:
         open_registry("postgresql://anna:secret@127.0.0.1:1/nothing", tmp_path)
-    assert trouble.value.exit_code == 3
-    assert "secret" not in str(trouble.value)
+    assert failure.value.exit_code == 3
+    assert "secret" not in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_the_error_for_a_user_without_rights_says_what_to_grant(
         try:
             with pytest.raises(
                 RegistryUnavailable, match=f"^registry: {message}.*; grant its user"
-            ) as trouble:
+            ) as failure:
                 open_registry(url, tmp_path)
         finally:
             admin.execute(f"DROP OWNED BY {guest}")
             admin.execute(f"DROP ROLE {guest}")
-    assert "\n" not in str(trouble.value)
-    assert trouble.value.exit_code == 3
+    assert "\n" not in str(failure.value)
+    assert failure.value.exit_code == 3
 
 
 @pytest.mark.parametrize("url", ["mysql://host/database", "not an address", ""])
@@ -190,11 +190,11 @@ def test_a_sqlite_writer_is_alone_from_its_beginning_and_a_reader_is_not(
 
 
 def test_work_that_meets_a_lock_is_retried(transactions: Transactions) -> None:
-    troubles = [broken("database is locked")] * 2
+    failures = [broken("database is locked")] * 2
 
     def work(connection: Connection) -> str:
-        if troubles:
-            raise troubles.pop()
+        if failures:
+            raise failures.pop()
         return "done"
 
     assert transactions.write(work) == "done"

@@ -89,6 +89,7 @@ def sending_all_the_while(bus, queue: str) -> Iterator[Sent]:
         thread.join(PATIENCE_SECONDS)
 
 
+@pytest.mark.long
 def test_after_a_kill_confirmed_messages_are_there_and_subscriptions_come_back(rabbitmq, rabbit_node) -> None:
     hasty, patient = rabbit_node(timeout_seconds=0.5), rabbit_node(timeout_seconds=120)
     node, consumed, topic_inbox, listened, kept = rabbit_node(), Inbox(), Inbox(), Inbox(), Inbox()

@@ -13,8 +13,9 @@ from kopitiam.bus.memory import MemoryBus
 from kopitiam.contracts.config import Settings
 from kopitiam.contracts.errors import EngineDied, RegistryUnavailable, StreamStuck
 from kopitiam.registry import Registry, open_registry
-from kopitiam.runtime import serve
-from kopitiam.runtime.serve import PIPELINE, RestartingPipeline
+from kopitiam.runtime import processing
+from kopitiam.runtime.processing import PIPELINE, RestartingPipeline
+from kopitiam.storage.local import LocalStorage
 from kopitiam.system.health import Health
 from waiting import eventually
 
@@ -75,18 +76,19 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 @pytest.fixture(autouse=True)
 def doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "PipelineWorker", Worker)
-    monkeypatch.setattr(serve, "_MOST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(serve, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(processing, "PipelineWorker", Worker)
+    monkeypatch.setattr(processing, "_MOST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(processing, "_RETRY_SECONDS", 0.01)
     Worker.errors, Worker.started = [], []
 
 
 def restarting_pipeline(registry: Registry, home: Path, is_patient: bool = True) -> RestartingPipeline:
     engine: Any = Engine()
     return RestartingPipeline(
-        Settings(home=home, monitor={"heartbeat_seconds": 0.02}),  # type: ignore[arg-type]
+        Settings(home=home, monitor={"heartbeat_seconds": 0.02}, pipeline={"warm_up": False}),  # type: ignore[arg-type]
         registry,
         MemoryBus(),
+        LocalStorage(home),
         range(1),
         engine,
         home / "scratch",
@@ -121,7 +123,7 @@ def test_an_engine_that_died_is_replaced_and_the_pipeline_gets_a_new_epoch(regis
         assert pipeline.engine.starts == 7
         assert [worker.node.fence.epoch for worker in Worker.started] == list(range(1, 8))
         reason = "Spark's process died; nothing is lost; Spark is being started again"
-        assert pipeline.health.trouble == reason
+        assert pipeline.health.failure == reason
         eventually(lambda: alarm(registry) == reason)
         pipeline.health.record_progress()
         eventually(lambda: alarm(registry) is None)
@@ -133,7 +135,7 @@ def test_the_engine_stays_while_the_registry_is_unavailable(registry, tmp_path) 
     with running(pipeline):
         eventually(lambda: len(Worker.started) == 7)
         assert pipeline.engine.starts == 1
-        assert "waits for the registry" in (pipeline.health.trouble or "")
+        assert "waits for the registry" in (pipeline.health.failure or "")
 
 
 def test_an_engine_that_does_not_answer_is_killed_once_and_its_attempts_fail(registry, tmp_path) -> None:

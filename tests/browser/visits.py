@@ -117,5 +117,12 @@ class Visit:
 
     def _listen(self, message: ConsoleMessage) -> None:
         is_of_network = message.text.startswith("Failed to load resource")
-        if message.type == "error" and not (self.expects_failed_requests and is_of_network):
-            self.console_messages.append(message.text)
+        is_expected = is_of_network and (self.expects_failed_requests or _comes_and_goes(message))
+        if message.type == "error" and not is_expected:
+            self.console_messages.append(f"{message.text} ({message.location['url']})")
+
+
+def _comes_and_goes(failed: ConsoleMessage) -> bool:
+    """Whether provisional answers are not there yet, or newer ones replaced them; the page asks again."""
+    url, said = failed.location["url"], failed.text
+    return ("provisional=true" in url and "503" in said) or ("attempt=" in url and "404" in said)

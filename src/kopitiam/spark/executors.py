@@ -13,6 +13,7 @@ from concurrent.futures import Future, wait
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies_environment
 
+import psutil
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -24,11 +25,11 @@ from kopitiam.spark.settings import is_cluster
 
 PATIENCE_SECONDS = 15.0
 PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to allocate machines first
-WRONG_SECRET_SECONDS = 29.0  # from the beginning; a master does not answer a wrong secret
 LOST_SECONDS = 150.0  # longer than it takes to revive a worker and start an executor, or than most cuts last
 _POLL_SECONDS = 0.1
 _WATCH_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
+_IDLE_CORES = 0.03  # a JVM that waits for an answer uses less, one that starts on a busy machine uses more
 _EXECUTOR_START_FACTOR = 3  # an executor may take this many times as long as the driver on a busy machine
 _PORTS = {"spark": 7077, "https": 443, "http": 80}
 
@@ -38,11 +39,6 @@ def patience_with(master: str, configured_seconds: float | None = None) -> float
     if configured_seconds is not None:
         return configured_seconds
     return PATIENCE_SECONDS if master.startswith("spark://") else PATIENCE_FOR_OTHERS_SECONDS
-
-
-def patience_to_register(least: float, so_far: float) -> float:
-    """How long to wait for a registration with the master, after `so_far` seconds for the JVM."""
-    return max(least, min(_EXECUTOR_START_FACTOR * so_far, WRONG_SECRET_SECONDS - so_far))
 
 
 def patience_for_executor(least: float, so_far: float) -> float:
@@ -68,32 +64,46 @@ def require_reachable(master: str, seconds: float, stopping: threading.Event) ->
 
 
 def open_session(conf: SparkConf, gateway: JavaGateway, seconds: float) -> SparkSession:
-    """Registers with the master. Kills the JVM and raises ServiceError if a cluster's master does not answer
-    within `seconds`."""
+    """Registers with the master. Kills the JVM and raises ServiceError if a cluster's master does not answer:
+    when the JVM has only waited for `seconds`. A master does not answer a wrong secret."""
     master = str(conf.get("spark.master"))
-    too_late, context = threading.Event(), None
+    begun, done, too_late, context = time.monotonic(), threading.Event(), threading.Event(), None
 
-    def give_up() -> None:
-        too_late.set()
-        gateway.proc.kill()
+    def give_up_when_idle() -> None:
+        if await_idle(gateway.proc.pid, seconds, done):
+            too_late.set()
+            gateway.proc.kill()
 
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
     if is_cluster(master):
-        timer.start()
+        threading.Thread(target=give_up_when_idle, name="registration", daemon=True).start()
     try:
         context = SparkContext(conf=conf, gateway=gateway)
         return SparkSession(context)
     except (Py4JError, OSError) as error:
         if too_late.is_set():
-            raise _no_executor(master, seconds) from None
+            raise _no_executor(master, time.monotonic() - begun) from None
         if context is not None and is_cluster(master):
             raise _ended(master) from None
         if isinstance(error, Py4JJavaError):
             raise RunFailed(f"Spark did not start: {first_line(error)}") from None
         raise
     finally:
-        timer.cancel()
+        done.set()
+
+
+def await_idle(pid: int, seconds: float, done: threading.Event) -> bool:
+    """Whether the process used next to no CPU time for `seconds` before `done` was set. On a busy machine,
+    where everything takes longer, a process that works is not taken for one that waits."""
+    marked, used = time.monotonic(), 0.0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while not done.wait(_POLL_SECONDS):
+            now, times = time.monotonic(), process.cpu_times()
+            if times.user + times.system - used > _IDLE_CORES * seconds:
+                marked, used = now, times.user + times.system
+            elif now - marked > seconds:
+                return True
+    return False
 
 
 def await_executor(spark: SparkSession, seconds: float) -> None:

@@ -29,7 +29,6 @@ from kopitiam.spark.executors import (
     await_executor,
     open_session,
     patience_for_executor,
-    patience_to_register,
     patience_with,
     require_reachable,
 )
@@ -142,7 +141,7 @@ def _start(options: SparkOptions, workspace: Path, stopping: threading.Event) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyspark warns about the pandas version, which is not used
         gateway = _launch(conf, java, options, workspace)
-        spark = open_session(conf, gateway, patience_to_register(least, time.monotonic() - begun))
+        spark = open_session(conf, gateway, least)
     if is_cluster(options.master):
         await_executor(spark, patience_for_executor(least, time.monotonic() - begun))
     return spark

@@ -1,6 +1,9 @@
 """A cluster that gives no executor is reported within seconds, and never waited for without end."""
 
+import contextlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -11,10 +14,9 @@ import pytest
 from kopitiam.contracts.errors import ServiceError
 from kopitiam.spark import executors
 from kopitiam.spark.executors import (
-    WRONG_SECRET_SECONDS,
     await_executor,
+    await_idle,
     patience_for_executor,
-    patience_to_register,
     patience_with,
     require_reachable,
     watch_over,
@@ -148,14 +150,42 @@ def test_yarn_and_kubernetes_get_more_time_for_an_executor():
 
 
 @pytest.mark.parametrize("so_far", [0, 3, 6, 10, 14])
-def test_a_slow_start_gets_more_time_but_a_wrong_secret_is_reported_within_half_a_minute(so_far):
-    assert 15 <= patience_to_register(15, so_far) <= max(15, 3 * so_far)
-    assert so_far + patience_to_register(15, so_far) <= WRONG_SECRET_SECONDS < 30
+def test_an_executor_gets_more_time_after_a_slow_start(so_far):
     assert patience_for_executor(15, so_far) == max(15, 3 * so_far)
 
 
 def test_a_configured_patience_is_used():
-    assert patience_to_register(300, 20) == patience_for_executor(300, 20) == 300
+    assert patience_for_executor(300, 20) == 300
+
+
+@pytest.fixture
+def child():
+    """Starts Python programs that end with their test."""
+    with contextlib.ExitStack() as ending:
+
+        def start(program):
+            process = subprocess.Popen([sys.executable, "-c", program])
+            ending.callback(process.wait)
+            ending.callback(process.kill)
+            return process.pid
+
+        yield start
+
+
+def test_a_process_that_only_waits_is_idle(child):
+    assert await_idle(child("import time; time.sleep(600)"), 0.5, threading.Event())
+
+
+def test_a_process_that_works_is_not_idle_however_long_it_takes(child):
+    done = threading.Event()
+    threading.Timer(2, done.set).start()
+    assert not await_idle(child("while True: pass"), 0.5, done)
+
+
+def test_a_process_that_has_ended_is_not_idle():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert not await_idle(ended.pid, 60, threading.Event())
 
 
 def test_an_application_ends_when_its_master_has_forgotten_it_and_executors_are_gone():

@@ -13,7 +13,7 @@ from services import ENVIRONMENT, KOPI
 
 from kopitiam.questions.catalog import builtin
 
-DEADLINE_SECONDS = 180
+DEADLINE_SECONDS = 500
 
 Rows = list[tuple[str, ...]]
 

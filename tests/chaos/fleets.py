@@ -33,7 +33,7 @@ from processes import restore_sigint
 
 KOPI = Path(sys.executable).with_name("kopi")
 BEAT_SECONDS, TIMEOUT_SECONDS = 1, 6
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 _COMMAND_SECONDS = 420
 _LOOK_SECONDS = 0.05
 _PR_SET_CHILD_SUBREAPER = 36

@@ -31,6 +31,7 @@ CHAOS_TARGETS = "spark-worker,spark-master,rabbitmq"
 CHAOS_SEED = 260  # each of them once, with short pauses
 SPARK = ("spark-master", "spark-worker-1", "spark-worker-2")
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+pytestmark = pytest.mark.rare  # machines of their own, in tests/hosts, run the same services in every suite
 only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 
@@ -152,7 +153,6 @@ def test_the_answers_of_a_cluster_equal_those_of_one_process(
     assert answers_in(out) == embedded
 
 
-@pytest.mark.long
 def test_a_worker_and_a_master_killed_during_a_run_are_revived_and_the_run_continues(
     cluster: Cluster, small_folder: Path, tmp_path: Path
 ) -> None:
@@ -169,7 +169,6 @@ def test_a_worker_and_a_master_killed_during_a_run_are_revived_and_the_run_conti
 
 
 @only_in_full  # the test above kills a worker and a master, those of the fleet the other services
-@pytest.mark.long
 def test_chaos_among_the_services_leaves_every_answer_exact(cluster: Cluster) -> None:
     report = cluster.do(
         *("chaos", "--seed", str(CHAOS_SEED), "--kills", "3", "--targets", CHAOS_TARGETS),
@@ -182,7 +181,6 @@ def test_chaos_among_the_services_leaves_every_answer_exact(cluster: Cluster) ->
     assert struck == {"spark-master": True, "spark-worker-2": True, "rabbitmq": True}
 
 
-@pytest.mark.long
 def test_a_pipeline_with_a_wrong_secret_exits_with_the_reason(cluster: Cluster) -> None:
     cluster.do("node", "stop", "pipeline-2")
     wrong = json.dumps({"spark.authenticate.secret": "wrong", "spark.driver.memory": "1g"})
@@ -217,7 +215,6 @@ def test_down_leaves_no_process_port_or_temporary_file(cluster: Cluster) -> None
 @only_in_full
 @pytest.mark.usefixtures("rabbitmq")
 @pytest.mark.parametrize(("workers", "shards"), [(1, 1), (1, 3), (2, 1)])
-@pytest.mark.long
 def test_the_number_of_workers_and_shards_changes_no_byte(
     embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path, workers: int, shards: int
 ) -> None:
@@ -227,7 +224,6 @@ def test_the_number_of_workers_and_shards_changes_no_byte(
 
 
 @only_in_full
-@pytest.mark.long
 def test_the_number_of_shards_in_one_process_changes_no_byte(
     embedded: dict[str, bytes], tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pipelines import Pipeline, dying_at
 from kopitiam.contracts.errors import StaleEpoch, StreamStuck, Unavailable
 from kopitiam.contracts.progress import Volume
 from kopitiam.pipeline import stream
+from sampling import sampled, seed
 
 CHUNKS = cut(sales(seed=11), rows_a_chunk=10)  # eleven of them, one each of the three small tables
 
@@ -30,6 +31,15 @@ def assert_exact(pipeline: Pipeline, run: str) -> None:
     assert pipeline.answers(run) == plain(CHUNKS)
 
 
+POINTS = (
+    ("batch.begun", 1),
+    ("batch.read", 1),
+    ("batch.written", 1),
+    ("batch.committed", 2),  # the second batch is replayed, and recognized
+    ("batch.checkpointed", 2),
+)
+
+
 def partial_folders(pipeline: Pipeline) -> set[str]:
     return {
         str(folder.relative_to(pipeline.home.partials)) for folder in pipeline.home.partials.glob("*/*/*/*")
@@ -41,13 +51,7 @@ def test_crashes_at_every_point_of_a_batch_lose_and_repeat_no_chunk(make_pipelin
     pipeline = make_pipeline(**bounds)
     run = pipeline.upload(CHUNKS)
     batches = []
-    for point, nth in (
-        ("batch.begun", 1),
-        ("batch.read", 1),
-        ("batch.written", 1),
-        ("batch.committed", 2),  # the second batch is replayed, and recognized
-        ("batch.checkpointed", 2),
-    ):
+    for point, nth in sampled(POINTS, 3, seed()):
         with dying_at(point, nth):
             pipeline.stream_all()
         batches += pipeline.committed

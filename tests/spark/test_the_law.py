@@ -15,6 +15,7 @@ from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
 from kopitiam.pipeline.compiler.answers import finished, listed, merged_groups, ranked_groups
 from kopitiam.pipeline.compiler.partials import PartialLayout, merged, partial_of
+from sampling import IS_FULL
 
 CHUNKS = 3
 SLOW = [HealthCheck.too_slow]  # every example takes a Spark action
@@ -56,7 +57,13 @@ def as_in_the_files(rows, question):
     )
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+@settings(
+    max_examples=40 if IS_FULL else 4,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=SLOW,
+)
 @given(
     cut=st.fixed_dictionaries({"transactions": placed(sales, 14), "transaction_items": placed(items, 12)}),
     order=st.permutations(range(CHUNKS)),

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 IS_FULL = bool(os.environ.get("KOPI_TEST_FULL"))
-LONG_SHARE = 18  # make test runs one long test of this many
+LONG_SHARE = 36  # make test runs one long test of this many
 _ALWAYS_RUN = 5  # so that a few tests named on the command line all run
 T = TypeVar("T")
 

@@ -131,6 +131,7 @@ def test_provisional_answers_become_the_final_ones(
     assert "provisional" not in shown
 
 
+@pytest.mark.long
 def test_provisional_answers_are_empty_before_the_first_chunk(service: Service, tmp_path: Path) -> None:
     upload = Upload(service, tmp_path / "sent")
     for name, answer in builtin().items():
@@ -143,6 +144,7 @@ def test_provisional_answers_are_empty_before_the_first_chunk(service: Service, 
     assert upload.result("1.json", provisional=True).json()["provisional"] is False
 
 
+@pytest.mark.long
 def test_every_stage_and_shard_progresses_to_its_expected_count(
     service: Service, sales: Sales, tmp_path: Path
 ) -> None:

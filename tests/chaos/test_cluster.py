@@ -31,7 +31,7 @@ CHAOS_TARGETS = "spark-worker,spark-master,rabbitmq"
 CHAOS_SEED = 260  # each of them once, with short pauses
 SPARK = ("spark-master", "spark-worker-1", "spark-worker-2")
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-pytestmark = pytest.mark.rare  # machines of their own, in tests/hosts, run the same services in every suite
+pytestmark = pytest.mark.full  # machines of their own, in tests/hosts, run the same services in every suite
 only_in_full = pytest.mark.skipif(not IS_FULL, reason="only with KOPI_TEST_FULL")
 
 

@@ -132,7 +132,7 @@ def test_the_largest_sound_bodies_fit_into_the_memory_of_an_examiner(client: Gat
 
 @pytest.mark.long
 def test_many_large_bodies_at_once_stay_within_bounded_memory(start) -> None:
-    process = start(KOPI_GATEWAY__MAX_BODIES="4")
+    process = start(KOPI_GATEWAY__MAX_BODIES="4", KOPI_GATEWAY__MIN_BYTES_PER_SECOND="0")
     client = process.connect()
     run = client.open_run()
     body = large_body(seed=1)

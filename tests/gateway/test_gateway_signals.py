@@ -3,6 +3,7 @@
 import time
 
 import httpx
+import pytest
 from gateway_client import GatewayClient, RawUpload, eventually, parquet_of
 from gateways import served
 
@@ -55,6 +56,7 @@ def test_a_closing_gateway_does_not_wait_forever_for_a_client(tmp_path, monkeypa
     upload.close()
 
 
+@pytest.mark.long
 def test_after_a_second_sigterm_a_gateway_exits_at_once(start) -> None:
     process = start()
     client, body = process.connect(), parquet_of()

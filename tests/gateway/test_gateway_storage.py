@@ -21,10 +21,9 @@ from kopitiam.registry import Fence
 from kopitiam.results.answer_files import SUMMARY_FILE
 from kopitiam.storage.port import Key
 from s3_server import S3Server, private_s3
-from sampling import IS_FULL
+from sampling import sampled, seed
 
 POINTS = ("chunk.named", "chunk.registered", "chunk.synced", "chunk.durable")
-SAMPLE = POINTS if IS_FULL else POINTS[:2]
 BODY, OTHER = parquet_of("users", 10), parquet_of("users", 11)
 
 
@@ -196,7 +195,7 @@ def test_runs_of_other_services_in_the_same_bucket_stay(s3, section, pair, run) 
     assert len(of_run(s3, section, stranger)) == 1
 
 
-@pytest.mark.parametrize("point", SAMPLE)
+@pytest.mark.parametrize("point", sampled(POINTS, 1, seed()))
 def test_a_killed_gateway_loses_no_acknowledged_object(s3: S3Server, start, tmp_path, point: str) -> None:
     section = s3.section()
     environment = {

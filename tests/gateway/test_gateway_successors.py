@@ -127,6 +127,7 @@ def test_a_frozen_gateway_that_wakes_beside_its_successor_exits_without_effect(b
     assert [(node.state, node.epoch) for node in registry.nodes()] == [("alive", 2)]
 
 
+@pytest.mark.long
 def test_a_second_gateway_on_a_port_in_use_does_not_take_over_the_lease(begin, registry) -> None:
     first = begin().connect(registry)
     code, words = begin(listen=first.url.removeprefix("http://")).last_words()

@@ -143,6 +143,7 @@ def test_damaged_partials_are_not_used_twice(make_pipeline):
     assert data.answered(again) == data.expected()
 
 
+@pytest.mark.long
 def test_a_failed_run_takes_no_file_of_the_data_set_with_it(make_pipeline):
     data = DataPipeline(make_pipeline())
     run = data.submit(NAME_FILES | JANUARY)

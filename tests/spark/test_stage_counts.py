@@ -45,6 +45,7 @@ def test_the_rows_of_every_stage_and_shard_are_those_that_passed(make_pipeline, 
         assert large == len(pipeline.answers(run)["1"])
 
 
+@pytest.mark.long
 def test_the_rows_out_of_an_aggregator_are_those_of_its_partials(make_pipeline):
     pipeline = make_pipeline(max_chunks=3)
     run = pipeline.upload(CHUNKS)
@@ -74,6 +75,7 @@ def test_the_status_shows_rows_in_and_out_of_all_stages(make_pipeline):
     assert status.tables["transactions"].processed == status.tables["transactions"].chunks
 
 
+@pytest.mark.long
 def test_own_conditions_are_counted_apart_from_named_filters(make_pipeline):
     own = read_json(
         [

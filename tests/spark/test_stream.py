@@ -51,7 +51,7 @@ def test_crashes_at_every_point_of_a_batch_lose_and_repeat_no_chunk(make_pipelin
     pipeline = make_pipeline(**bounds)
     run = pipeline.upload(CHUNKS)
     batches = []
-    for point, nth in sampled(POINTS, 3, seed()):
+    for point, nth in sampled(POINTS, 2, seed()):
         with dying_at(point, nth):
             pipeline.stream_all()
         batches += pipeline.committed
@@ -67,6 +67,7 @@ def test_crashes_at_every_point_of_a_batch_lose_and_repeat_no_chunk(make_pipelin
     assert_exact(pipeline, run)
 
 
+@pytest.mark.long
 def test_a_batch_that_was_committed_but_not_reported_counts_once(make_pipeline):
     pipeline = make_pipeline(max_chunks=6)
     run = pipeline.upload(CHUNKS)
@@ -82,6 +83,7 @@ def test_a_batch_that_was_committed_but_not_reported_counts_once(make_pipeline):
     assert_exact(pipeline, run)
 
 
+@pytest.mark.long
 def test_chunks_that_arrive_during_a_batch_are_left_for_the_next_start(make_pipeline):
     pipeline = make_pipeline()
     run = pipeline.open()
@@ -156,6 +158,7 @@ def test_a_registry_behind_its_checkpoint_counts(make_pipeline):
     assert_exact(restored, run)
 
 
+@pytest.mark.long
 def test_a_fenced_pipeline_commits_nothing(make_pipeline):
     old = make_pipeline()
     run = old.upload(CHUNKS)

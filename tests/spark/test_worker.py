@@ -132,6 +132,7 @@ def test_every_shard_of_every_stage_reports_its_progress_and_its_end(make_pipeli
     assert last == WorkerEnd(run=run, stage="server_results", shard=0, processed=1, rows=count)
 
 
+@pytest.mark.long
 def test_force_end_cancels_a_running_job_and_the_other_run_of_the_batch_is_exact(
     make_pipeline, bus, spark, monkeypatch
 ):

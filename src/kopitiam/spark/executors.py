@@ -23,7 +23,7 @@ from kopitiam.contracts.errors import RunFailed, ServiceError
 from kopitiam.spark.jobs import first_line, is_stopped
 from kopitiam.spark.settings import is_cluster
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 45.0  # Spark itself gives a registration up after 60 s, with an error that says less
 PATIENCE_FOR_OTHERS_SECONDS = 300.0  # YARN and Kubernetes may have to allocate machines first
 LOST_SECONDS = 150.0  # longer than it takes to revive a worker and start an executor, or than most cuts last
 _POLL_SECONDS = 0.1

@@ -145,7 +145,7 @@ def test_an_application_ends_when_its_master_ended_it():
 
 
 def test_yarn_and_kubernetes_get_more_time_for_an_executor():
-    assert [patience_with(master) for master in (MASTER, "yarn", "k8s://https://host")] == [15, 300, 300]
+    assert [patience_with(master) for master in (MASTER, "yarn", "k8s://https://host")] == [45, 300, 300]
     assert [patience_with(master, 7) for master in (MASTER, "yarn")] == [7, 7]
 
 

@@ -54,6 +54,10 @@ def test_the_whole_page_with_its_charts_is_light_and_paints_soon(
 def test_a_wrong_token_is_explained_and_the_right_one_is_accepted(visit: Visit) -> None:
     visit.expects_failed_requests = True  # the browser logs every 401
     visit.open()
+    expect(visit.page.locator("#signing-in")).to_be_visible()
+    for _ in range(2):
+        visit.page.keyboard.press("Escape")
+    expect(visit.page.locator("#signing-in")).to_be_visible()
     visit.sign_in("wrong")
     expect(visit.page.locator("#token-flaw")).to_contain_text("is not known")
     expect(visit.page.get_by_label("Token", exact=True)).to_have_value("")

@@ -113,19 +113,21 @@ function askForToken(flaw) {
   input.value = "";
   dialog.showModal();
   return new Promise((resolve) => {
-    const close = () => {
+    const ended = new AbortController();
+    const listen = (target, name, act) => target.addEventListener(name, act, { signal: ended.signal });
+    listen(dialog.querySelector("form"), "submit", (event) => {
       const given = input.value.trim();
       input.value = "";
       if (!/^[\x21-\x7e]+$/.test(given)) {
-        dialog.showModal(); // Escape must not close it
+        event.preventDefault();
         if (given) message.textContent = "This is not a token: it has a blank or an invalid character.";
         return;
       }
-      dialog.removeEventListener("close", close);
-      sessionStorage.setItem(KEY, given);
+      sessionStorage.setItem(KEY, given); // before the dialog closes: the page may be loaded again at once
+      ended.abort();
       resolve();
-    };
-    dialog.addEventListener("close", close);
+    });
+    listen(dialog, "close", () => dialog.showModal()); // Escape must not close it
   });
 }
 

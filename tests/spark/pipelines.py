@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from chunked_sales import Chunk, in_normal_form
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 from kopitiam.contracts.batches import Batch
@@ -163,8 +163,20 @@ class Pipeline:
         return run
 
     def stream_all(self) -> None:
-        """Processes the whole log by a streaming query."""
-        self.stream.run_available()
+        """Processes the whole log by a streaming query.
+
+        Spark waits ten seconds for a new Python process, however busy the machine is. A pipeline tries
+        again then, and so does this.
+        """
+        attempts = 5
+        while attempts:
+            try:
+                self.stream.run_available()
+                return
+            except PySparkException as error:
+                attempts -= 1
+                if not attempts or "Python worker failed to connect back" not in str(error):
+                    raise
 
     def stream_until_the_end(self, seconds: float = 120) -> None:
         """Runs the stream with its retries until the log is processed."""

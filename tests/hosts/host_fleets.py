@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import psutil
 from decisions import record_decisions
 from lan import Lan
@@ -228,13 +230,29 @@ class HostFleet:
             return {}
 
     def is_whole(self) -> bool:
-        """Whether every node is alive without an alarm, and one monitor leads."""
+        """Whether every node is alive without an alarm, one monitor leads, and Spark knows the pipeline."""
         nodes = self.nodes()
         states = [
             nodes[name].state == "alive" and not nodes[name].alarm for name in self.hosts if name in nodes
         ]
         leaders = [node for node in nodes.values() if node.leader]
-        return len(states) == len(self.hosts) and all(states) and len(leaders) == 1
+        is_alive = len(states) == len(self.hosts) and all(states)
+        return is_alive and len(leaders) == 1 and self._has_application()
+
+    def _has_application(self) -> bool:
+        """Whether the Spark master knows the pipeline: one that lost its disk has forgotten it, and the
+        pipeline, which looks alive meanwhile, is about to leave and be revived."""
+        host, port = (
+            self.machine(self.hosts["spark-master"]).address,
+            urlsplit(self.settings.spark.master).port,
+        )
+        try:
+            page = httpx.get(
+                f"http://{host}:{(port or 0) + 1}/json/", timeout=TIMEOUT_SECONDS, trust_env=False
+            )
+            return bool(page.json()["activeapps"])
+        except (httpx.TransportError, ValueError):
+            return False
 
     def processed(self, run: str) -> int:
         """Processed chunks of the run; 0 while the registry is unavailable."""

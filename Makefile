@@ -5,7 +5,8 @@ SCALES ?= 0.01 0.1 1
 PYTEST := $(BIN)/pytest --no-loadscope-reorder --numprocesses
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # uv needs far less CPU time than pip. It does not read the configuration of pip, so pip follows if it fails.
-install = $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1) || $(PIP) --require-hashes -r $(1)
+# Both compile modules to bytecode: where PYTHONDONTWRITEBYTECODE is set, each start would compile them again.
+install = $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $(1) || $(PIP) --require-hashes -r $(1)
 
 .PHONY: help setup demo test test-full check s3a reliability bench bench-page questions-page screenshots format clean lock
 
@@ -25,6 +26,7 @@ setup: .venv/ready  ## Make the environment .venv
 .venv/ready: requirements.txt pyproject.toml | .venv/bin/uv
 	$(call install,requirements.txt)
 	$(PIP) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src tools
 	$(BIN)/kopi warm
 	@touch $@
 

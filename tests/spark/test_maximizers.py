@@ -6,7 +6,8 @@ import pytest
 from plans import answer_plan, partials_of
 
 from kopitiam.contracts.parameters import Parameters
-from kopitiam.pipeline.compiler.answers import merged_groups, ranked_groups, shuffled, slices
+from kopitiam.pipeline.compiler.answers import merged_groups, shuffled, slices
+from kopitiam.pipeline.compiler.ranking import ranked_groups
 from kopitiam.questions.catalog import read_json
 from kopitiam.questions.question_set import QuestionSet
 

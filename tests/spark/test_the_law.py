@@ -13,8 +13,9 @@ from pyspark.sql import functions as f
 from kopitiam.contracts.money import to_text
 from kopitiam.contracts.parameters import Parameters
 from kopitiam.contracts.tables import Kind
-from kopitiam.pipeline.compiler.answers import finished, listed, merged_groups, ranked_groups
+from kopitiam.pipeline.compiler.answers import finished, listed, merged_groups
 from kopitiam.pipeline.compiler.partials import PartialLayout, merged, partial_of
+from kopitiam.pipeline.compiler.ranking import ranked_groups
 from sampling import IS_FULL
 
 CHUNKS = 3

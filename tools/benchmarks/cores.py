@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kopitiam.pipeline import batch_frames, partials
 from kopitiam.pipeline.answering import cut_for
 from kopitiam.pipeline.batch_frames import Share
-from kopitiam.pipeline.compiler.answers import AnswerPlan, merged_groups, ranked_groups
+from kopitiam.pipeline.compiler.answers import AnswerPlan, merged_groups
+from kopitiam.pipeline.compiler.ranking import ranked_groups
 from kopitiam.spark.jobs import size_shuffles
 from kopitiam.spark.session import spark_session
 from kopitiam.spark.settings import SparkOptions

@@ -67,10 +67,11 @@ def inspect(storage: StoragePort, key: Key, rows: int, landed: str | None) -> In
         return Inspection(f"cannot be read: {str(error).partition(chr(10))[0]}")
     if metadata.num_rows != rows:
         return Inspection(f"has {metadata.num_rows} rows, {rows} were registered")
-    return Inspection(bounds=_bounds(metadata))
+    return Inspection(bounds=bounds_of(metadata))
 
 
-def _bounds(metadata: pq.FileMetaData) -> dict[str, tuple[int, int]]:
+def bounds_of(metadata: pq.FileMetaData) -> dict[str, tuple[int, int]]:
+    """The least and greatest value of each column of 64-bit integers that has statistics."""
     bounds: dict[str, tuple[int, int]] = {}
     unknown = set()
     for number in range(metadata.num_row_groups):
@@ -115,12 +116,15 @@ def encode(table: Table, rows: pa.Table) -> bytes:
     bytes, so that an upload can be resumed.
     """
     sink = pa.BufferOutputStream()
+    stored = in_stored_form(table, rows).combine_chunks()  # pages and dictionaries would depend on the pieces
+    random = {half for column in table.columns if column.is_uuid for half in column.halves}
+    compressed = [name for name in stored.schema.names if name not in random]
     pq.write_table(
-        in_stored_form(table, rows).combine_chunks(),  # pages and dictionaries would depend on the pieces
+        stored,
         sink,
         row_group_size=max(rows.num_rows, 1),
-        compression=_CODEC,
-        compression_level=_LEVEL,
+        compression={name: _CODEC if name in compressed else "none" for name in stored.schema.names},
+        compression_level=dict.fromkeys(compressed, _LEVEL),
         use_dictionary=[column.name for column in table.columns if column.repeats],
         dictionary_pagesize_limit=_MAX_DICTIONARY_BYTES,
         store_schema=False,

@@ -25,17 +25,18 @@ from kopitiam.pipeline.compiler.answers import (
     in_order,
     listed,
     merged_groups,
-    ranked_groups,
     shuffled,
     slices,
     unknown_ids,
 )
-from kopitiam.pipeline.partials import count_rows
+from kopitiam.pipeline.compiler.bounds import joined
+from kopitiam.pipeline.compiler.ranking import ranked_groups
+from kopitiam.pipeline.partials import Footers, count_rows
 from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.tables import BROADCAST_ROWS, TableSize, can_be_collected, read_table
 from kopitiam.questions.definitions import Question, matched_name
 from kopitiam.questions.layout import LAYOUT
-from kopitiam.questions.plans import SERVER_RESULTS
+from kopitiam.questions.plans import SERVER_RESULTS, PartialPlan
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.results.answers import ComputedAnswer, ComputedAnswers, distinct
 from kopitiam.spark.jobs import SPARK_ERRORS, failure_of, size_shuffles, tagged_jobs
@@ -55,17 +56,20 @@ class Material:
 
     run: str
     question_set: QuestionSet
-    partials: Mapping[Partial, Sequence[Key]]  # the files of each
+    partials: Mapping[Partial, Footers]  # with the files of each
     files: Mapping[str, Sequence[Key]]  # of the tables that are joined
     sizes: Mapping[str, TableSize]  # of the same tables
     storage: StoragePort
     sorting: Key  # for Spark's temporary groups and sorted files
 
     def files_of(self, plan: str) -> list[Key]:
-        return [file for partial, files in self.partials.items() if partial.kind == plan for file in files]
+        return [file for footers in self.footers_of(plan) for file in footers.files]
 
     def rows_of(self, plan: str) -> int:
         return sum(partial.rows for partial in self.partials if partial.kind == plan)
+
+    def footers_of(self, plan: str) -> list[Footers]:
+        return [footers for partial, footers in self.partials.items() if partial.kind == plan]
 
     @property
     def small_tables(self) -> frozenset[str]:
@@ -98,10 +102,7 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
     """
     question_set = material.question_set
     by_question = {name: plan for plan in question_set.partials for name in plan.questions}
-    plans = [
-        AnswerPlan(question, by_question[question.name], question_set.parameters, material.small_tables)
-        for question in question_set.questions
-    ]
+    plans = [_plan(question, by_question[question.name], material) for question in question_set.questions]
     size_shuffles(spark)
     plans.sort(key=lambda plan: -material.rows_of(plan.partial.name))  # the longest starts first
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="answers") as threads:
@@ -117,6 +118,13 @@ def answer(spark: SparkSession, material: Material, scratch: Path, watch: Stopwa
     }
     computed = {question.name: answers[question.name].computed for question in question_set.questions}
     return Answered(ComputedAnswers(question_set, computed, unknown), _flows(material, plans, computed))
+
+
+def _plan(question: Question, partial: PartialPlan, material: Material) -> AnswerPlan:
+    parameters, stored = material.question_set.parameters, material.footers_of(partial.name)
+    rows = sum(footers.total for footers in stored)
+    bounds = joined([footers.bounds for footers in stored if footers.total])
+    return AnswerPlan(question, partial, parameters, material.small_tables, rows, bounds)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A frame reads all its chunks, in as many tasks as Spark has cores: plans do not grow with cores or chunks.
 Rows are aggregated where they are read, and the groups of all tasks are shuffled. Few rows are read by one
-task, without a shuffle.
+task, without a shuffle. Rows that hardly share groups are written as they are: to hash them here and again in
+the final step takes more time than it saves.
 """
 
 from collections import defaultdict
@@ -16,7 +17,7 @@ from pyspark.sql import functions as f
 from kopitiam.contracts.layout import KEYS, owner_of
 from kopitiam.contracts.runs import LogEntry, Run
 from kopitiam.landing.chunks import Inspection
-from kopitiam.pipeline.compiler.bounds import needs_wide, rows_meeting
+from kopitiam.pipeline.compiler.bounds import joined, may_share_groups, needs_wide, rows_meeting
 from kopitiam.pipeline.compiler.partials import RUN, SHARD, counts_of, partial_of
 from kopitiam.pipeline.partials import counts_kind
 from kopitiam.pipeline.tables import read_table
@@ -147,9 +148,14 @@ def _partials(
         bounds = share.inspection(chunk).bounds
         lots[frozenset(plan.name for plan in plans if needs_wide(plan, bounds, rows))].append((share, chunk))
     for wide, lot in lots.items():
+        bounds = joined([share.inspection(chunk).bounds for share, chunk in lot])
+        rows = sum(chunk.rows for _, chunk in lot)
+        grouped = {plan.name for plan in plans if may_share_groups(plan, bounds, rows)}
         for scan in _scans(spark, storage, lot):
             for plan in plans:
-                partial = partial_of(plan, question_set.parameters, is_wide=plan.name in wide)
+                partial = partial_of(
+                    plan, question_set.parameters, is_wide=plan.name in wide, is_grouped=plan.name in grouped
+                )
                 yield _order(plan), (plan.name, scan.with_origin(scan.rows.transform(partial)))
 
 

@@ -18,7 +18,7 @@ from kopitiam.landing.tidying import remove_partial
 from kopitiam.pipeline import partials
 from kopitiam.pipeline.batches import BatchWork
 from kopitiam.pipeline.compiler.partials import merged
-from kopitiam.pipeline.partials import count_rows, files_of
+from kopitiam.pipeline.partials import Footers, count_rows, stored_footers
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.questions.question_set import QuestionSet
 from kopitiam.spark.jobs import SPARK_ERRORS, described_jobs, size_shuffles, tagged_jobs, written_rows
@@ -54,14 +54,15 @@ class Compaction:
         batch = KEYS.partials_of(self.work.pipeline) / f"batch=merge-{uuid.uuid4().hex}"
         target = batch / f"run={group[0].origin or run}" / f"kind={plan.name}"
         paths = [old.path for old in group]
-        by_path = files_of(storage, group)
-        files = [storage.url(file) for keys in by_path.values() for file in keys]
+        by_path = stored_footers(storage, group)
+        files = [storage.url(file) for footers in by_path.values() for file in footers.files]
         try:
             size_shuffles(self.work.spark)
             with tagged_jobs(self.work.spark, [run]), described_jobs(self.work.spark, batch.name):
                 frame = partials.read(self.work.spark, storage.url(KEYS.partials), plan, files)
                 frame.transform(merged(plan)).write.parquet(storage.url(target))
-            least = max(math.ceil(old.rows / max(1, len(by_path[old.path]))) for old in group)
+            is_grouped = group[0].level > 0  # a batch may keep rows as they are, a merge never
+            least = max(map(_rows_of_a_file, by_path.values())) if is_grouped else 1
             rows = self._merged_rows(plan, group, batch.name, least, count_rows(storage, target))
             storage.settle(batch)
         except BaseException:
@@ -79,8 +80,9 @@ class Compaction:
         """Returns `rows`, the rows of the merged files, if Spark wrote as many. Raises PartialsDiffer if not,
         or if its metrics are lost: then the partials stay as they are.
 
-        A merge keeps all listed rows. It makes at most as many groups as it reads, and at least as many as
-        the largest file has: files of one partial, written by several tasks, may have the same groups.
+        A merge keeps all listed rows. It makes at most as many groups as it reads, and of merged partials at
+        least as many as the largest file has: files of one partial, written by several tasks, may have the
+        same groups.
         """
         written = written_rows(self.work.spark, batch)
         most = sum(old.rows for old in group)
@@ -93,6 +95,11 @@ class Compaction:
                 f"merged partials of {plan.name} have {rows} rows of {most}, Spark wrote {wrote}"
             )
         return rows
+
+
+def _rows_of_a_file(footers: Footers) -> int:
+    """The rows of the largest file, or fewer."""
+    return math.ceil(footers.total / max(1, len(footers.files)))
 
 
 def _kind(group: list[Partial]) -> str:

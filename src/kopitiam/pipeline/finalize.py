@@ -33,7 +33,7 @@ from kopitiam.landing.chunks import chunk_key, file_digest, inspect
 from kopitiam.landing.tidying import remove_material, remove_partials
 from kopitiam.pipeline.answering import Answered, Material, answer
 from kopitiam.pipeline.batches import BatchWork
-from kopitiam.pipeline.partials import files_of
+from kopitiam.pipeline.partials import Footers, stored_footers
 from kopitiam.pipeline.reporting import Stopwatch
 from kopitiam.pipeline.tables import table_size
 from kopitiam.questions.question_set import QuestionSet
@@ -260,18 +260,18 @@ class Finalizer:
             finally:
                 storage.workspace(scratch).remove(material.sorting)
 
-    def _counted_files(self, partials: Sequence[Partial]) -> dict[str, list[Key]]:
-        """As `files_of`. Kept partials that differ from what was committed are discarded: the run fails, and
-        the next one computes them again."""
+    def _counted_files(self, partials: Sequence[Partial]) -> dict[str, Footers]:
+        """As `stored_footers`. Kept partials that differ from what was committed are discarded: the run
+        fails, and the next one computes them again."""
         kept = [partial for partial in partials if partial.kept_as is not None]
         try:
-            files = files_of(self.work.storage, kept)
+            files = stored_footers(self.work.storage, kept)
         except PartialsDiffer as error:
             self.work.check_storage()
             self.work.registry.discard_partials(partial.path for partial in kept)
             raise RunFailed(f"{error}; what was kept of the data set is discarded: ask again") from error
         own = [partial for partial in partials if partial.kept_as is None]
-        return files | files_of(self.work.storage, own)
+        return files | stored_footers(self.work.storage, own)
 
     def _sound(self, run: str, chunk: ChunkRecord) -> Key:
         """Checks the chunk again: its batch may be long ago. Raises RunFailed if the file is damaged."""

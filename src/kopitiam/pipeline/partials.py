@@ -22,6 +22,8 @@ from pyspark.sql import types as t
 from kopitiam.contracts.batches import Partial
 from kopitiam.contracts.errors import PartialsDiffer
 from kopitiam.contracts.layout import KEYS
+from kopitiam.landing.chunks import bounds_of
+from kopitiam.pipeline.compiler.bounds import Interval, joined
 from kopitiam.pipeline.compiler.partials import SHARD, PartialLayout
 from kopitiam.questions.plans import PartialPlan
 from kopitiam.storage.port import Key, StoragePort
@@ -71,23 +73,38 @@ def counted_fact(kind: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Footers:
-    """The files in a folder of partials, with their rows; None for a file that cannot be read."""
+class Footer:
+    """The rows of a file, and the bounds of its columns of whole numbers, as far as it has statistics."""
 
-    rows: Mapping[Key, int | None]
+    rows: int
+    bounds: Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
+class Footers:
+    """The files in a folder of partials; None for a file that cannot be read."""
+
+    by_file: Mapping[Key, Footer | None]
+
+    @property
+    def files(self) -> list[Key]:
+        return list(self.by_file)
 
     @property
     def total(self) -> int:
-        return sum(count or 0 for count in self.rows.values())
+        return sum(footer.rows for footer in self.by_file.values() if footer)
 
     @property
     def unreadable(self) -> int:
-        return sum(count is None for count in self.rows.values())
+        return sum(footer is None for footer in self.by_file.values())
+
+    @property
+    def bounds(self) -> dict[str, Interval]:
+        return joined([footer.bounds for footer in self.by_file.values() if footer and footer.rows])
 
 
 def footers(storage: StoragePort, folder: Key) -> Footers:
-    files = storage.find(f"{folder}/part-*")
-    return Footers({file: _rows_in(storage, file) for file in files})
+    return Footers({file: _footer(storage, file) for file in storage.find(f"{folder}/part-*")})
 
 
 def count_rows(storage: StoragePort, folder: Key) -> int:
@@ -98,7 +115,7 @@ def count_rows(storage: StoragePort, folder: Key) -> int:
     return written.total
 
 
-def files_of(storage: StoragePort, partials: Iterable[Partial]) -> dict[str, list[Key]]:
+def stored_footers(storage: StoragePort, partials: Iterable[Partial]) -> dict[str, Footers]:
     """The files of each partial, by path. Raises PartialsDiffer unless they have the rows that were
     committed.
 
@@ -115,12 +132,13 @@ def files_of(storage: StoragePort, partials: Iterable[Partial]) -> dict[str, lis
                 f"partials of {partial.kind} have {files.total} rows, "
                 f"{partial.rows} were committed{unreadable}"
             )
-    return {partial.path: list(files.rows) for partial, files in zip(committed, stored, strict=True)}
+    return {partial.path: files for partial, files in zip(committed, stored, strict=True)}
 
 
-def _rows_in(storage: StoragePort, file: Key) -> int | None:
+def _footer(storage: StoragePort, file: Key) -> Footer | None:
     try:
         with storage.open(file) as opened:
-            return int(pq.read_metadata(opened).num_rows)
+            metadata = pq.read_metadata(opened)
     except (OSError, pa.ArrowException):
         return None
+    return Footer(int(metadata.num_rows), bounds_of(metadata))

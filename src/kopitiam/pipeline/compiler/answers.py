@@ -1,20 +1,21 @@
-"""Maximizers and joiners: partials → merged groups → ranked groups → the columns of the answer.
+"""Maximizers and joiners: partials → merged groups → ranked groups (`ranking`) → the columns of the answer.
 
-`merged_groups` and `ranked_groups` work on numbers: keys are the columns `k0`, `k1` …, measures `m0`, `m1` ….
+`merged_groups` works on numbers: keys are the columns `k0`, `k1` …, measures `m0`, `m1` ….
 `finished` gives the columns of the answer their names and values; money stays in ten-thousandths.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from kopitiam.contracts.parameters import Parameters
+from kopitiam.pipeline.compiler.bounds import Interval
 from kopitiam.pipeline.compiler.expressions import SqlCompiler, decoded
-from kopitiam.pipeline.compiler.partials import PartialLayout, is_text, merged, merges
-from kopitiam.questions.definitions import RANK, Question, Rank, identified_by, matched_name
+from kopitiam.pipeline.compiler.partials import PartialLayout, merged, merges
+from kopitiam.questions.definitions import RANK, Question, identified_by, matched_name
 from kopitiam.questions.expressions import Aggregate, ColumnRef, Expression, columns_in
 from kopitiam.questions.layout import LAYOUT
 from kopitiam.questions.plans import PartialPlan
@@ -22,7 +23,6 @@ from kopitiam.questions.plans import PartialPlan
 Stage = Callable[[DataFrame], DataFrame]
 # Partials → frames. Rows with the same values in these columns are in one task of one frame.
 Cut = Callable[[DataFrame, Sequence[str]], list[DataFrame]]
-_MOST_IN_MEMORY = 1_000  # groups of a rank; Spark keeps them for up to 128 combinations of keys at once
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class AnswerPlan:
     partial: PartialPlan
     parameters: Parameters
     small_tables: frozenset[str] = frozenset()  # small enough to be sent to every task
+    partial_rows: int = 0
+    bounds: Mapping[str, Interval] = field(default_factory=dict)  # of the columns of the partials, if known
 
     @property
     def layout(self) -> PartialLayout:
@@ -129,70 +131,6 @@ def _grouped(plan: AnswerPlan) -> Stage:
 def _argument(aggregate: Aggregate) -> Expression:
     assert aggregate.argument is not None
     return aggregate.argument
-
-
-def ranked_groups(plan: AnswerPlan) -> Stage:
-    """The first groups by a measure, with their rank; all groups if the question has no rank."""
-    rank = plan.question.rank
-    if rank is None:
-        return lambda groups: groups
-    top = plan.parameters.top if rank.top is None else rank.top
-    names = [measure.name for measure in plan.question.measures]
-    return _Ranking(plan, rank, top, f"m{names.index(rank.by)}").ranked
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    plan: AnswerPlan
-    rank: Rank
-    top: int
-    by: str
-
-    def ranked(self, groups: DataFrame) -> DataFrame:
-        return self._by_window(groups) if self._needs_window else self._by_aggregate(groups)
-
-    @property
-    def _within(self) -> list[str]:
-        named = zip(self.plan.keys, self.plan.question.keys, strict=True)
-        return [column for column, key in named if key.name in self.rank.within]
-
-    @property
-    def _others(self) -> list[str]:
-        return [column for column in self.plan.keys if column not in self._within]
-
-    @property
-    def _needs_window(self) -> bool:
-        """Whether the aggregate cannot rank the groups. It keeps the first groups in memory, while a window
-        spills to disk: they must be few and short. It also negates keys for their order, which texts do not
-        allow."""
-        carried = [self.plan.keys[key] for key in self._others]
-        carried += [measure.expression for measure in self.plan.question.measures]
-        return self.top > _MOST_IN_MEMORY or any(map(is_text, carried))
-
-    def _by_window(self, groups: DataFrame) -> DataFrame:
-        measure = f.col(self.by)
-        first = measure.asc_nulls_last() if self.rank.is_ascending else measure.desc_nulls_last()
-        order = Window.partitionBy(*self._within).orderBy(
-            first, *(f.asc_nulls_first(k) for k in self._others)
-        )
-        numbered = groups.withColumn(RANK, f.row_number().over(order).cast("long"))
-        return numbered.where(f.col(RANK) <= self.top)
-
-    def _by_aggregate(self, groups: DataFrame) -> DataFrame:
-        """The largest values of a struct whose order is that of the ranks: the measure, then lower keys,
-        empty ones first. The struct also carries the other measures."""
-        place = [f"{'-' if self.rank.is_ascending else ''}{self.by} AS place"]
-        for key in self._others:
-            place += [f"{key} IS NULL AS {key}_is_null", f"-{key} AS {key}_tie"]
-        carried = [f"m{i}" for i in range(len(self.plan.question.measures))]
-        structure = f.expr(f"struct({', '.join([*place, *carried])})")
-        best = f.array(f.max(structure)) if self.top == 1 else f.max_by(structure, structure, self.top)
-        best_groups = groups.groupBy(*self._within).agg(best.alias("best"))
-        placed = best_groups.select(*self._within, f.posexplode("best").alias("position", "winner"))
-        others = [f.expr(f"-winner.{key}_tie").alias(key) for key in self._others]
-        measures = [f.col(f"winner.{name}").alias(name) for name in carried]
-        rank = (f.col("position") + 1).cast("long").alias(RANK)
-        return placed.where("winner IS NOT NULL").select(*self._within, *others, *measures, rank)
 
 
 def finished(plan: AnswerPlan, tables: Mapping[str, DataFrame]) -> Stage:

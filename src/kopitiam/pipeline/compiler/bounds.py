@@ -1,11 +1,11 @@
-"""Conclusions from the least and greatest value of each column: how many rows of a chunk meet conditions, and
-whether arithmetic over them fits into 64 bits.
+"""Conclusions from the least and greatest value of each column: how many rows of a chunk meet conditions,
+whether rows may share groups, and whether arithmetic over them fits into 64 bits.
 
 Real amounts are far below that limit. A part with larger ones is computed in 38 digits, which takes several
 times as long.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kopitiam.contracts.money import UNITS
@@ -25,7 +25,7 @@ from kopitiam.questions.plans import Condition, Conditions, PartialPlan
 Interval = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 1_000_000
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
 _SMALL = (0, 9999)  # years, hours and other numbers of functions
 
 
@@ -59,6 +59,31 @@ def _microseconds(moment: datetime) -> int:
     return int((moment - _EPOCH).total_seconds()) * _MICROSECONDS
 
 
+def may_share_groups(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: int) -> bool:
+    """Whether grouping this many rows may make much fewer of them. False if the kept values have at least as
+    many combinations as there are rows: customers of stores, for example."""
+    combinations = 1
+    for value in plan.kept:
+        interval = bounds.get(value.name) if isinstance(value, ColumnRef) else None
+        if interval is not None:
+            least, greatest = interval
+            unit = _MICROSECONDS if value.kind is Kind.INSTANT else 1
+            combinations *= (greatest - least) // unit + 1
+    return combinations < rows
+
+
+def joined(of_chunks: Sequence[Mapping[str, Interval]]) -> dict[str, Interval]:
+    """The bounds of several chunks together; none of a column whose bounds are not known in each of them."""
+    columns = set.intersection(*(set(bounds) for bounds in of_chunks)) if of_chunks else set()
+    return {
+        column: (
+            min(bounds[column][0] for bounds in of_chunks),
+            max(bounds[column][1] for bounds in of_chunks),
+        )
+        for column in columns
+    }
+
+
 def needs_wide(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: int) -> bool:
     """Whether the plan needs 38 digits for this many rows; `bounds` are None where they are not known."""
     computed = [node for expression in _expressions(plan) for node in nodes(expression)]
@@ -68,8 +93,8 @@ def needs_wide(plan: PartialPlan, bounds: Mapping[str, Interval | None], rows: i
         for aggregate in plan.aggregates
         if aggregate.aggregation == "sum" and aggregate.argument
     ]
-    return any(_size(node, bounds) > _LARGEST for node in arithmetic) or any(
-        _size(argument, bounds) * rows > _LARGEST for argument in sums
+    return any(_size(node, bounds) > LARGEST for node in arithmetic) or any(
+        _size(argument, bounds) * rows > LARGEST for argument in sums
     )
 
 
@@ -87,7 +112,7 @@ def _size(expression: Expression, bounds: Mapping[str, Interval | None]) -> int:
 def _interval(expression: Expression, bounds: Mapping[str, Interval | None]) -> Interval:
     match expression:
         case ColumnRef(name=name):
-            return bounds.get(name) or (-_LARGEST, _LARGEST)
+            return bounds.get(name) or (-LARGEST, LARGEST)
         case Constant(value=int(value)) if expression.kind is not Kind.BOOLEAN:
             return value, value
         case AsMoney(argument):

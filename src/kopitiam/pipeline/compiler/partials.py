@@ -91,8 +91,11 @@ def is_text(expression: Expression) -> bool:
     return expression.kind is Kind.TEXT and not isinstance(value, Call)
 
 
-def partial_of(plan: PartialPlan, parameters: Parameters, is_wide: bool = False) -> Stage:
-    """Rows of the fact → the partial, by run and shard if these are columns of the rows."""
+def partial_of(
+    plan: PartialPlan, parameters: Parameters, is_wide: bool = False, is_grouped: bool = True
+) -> Stage:
+    """Rows of the fact → the partial, by run and shard if these are columns of the rows. Without groups, each
+    row is a group of its own: then a merge makes the groups."""
     compiler = _compiler(plan.conditions, parameters, is_wide)
     layout = PartialLayout(plan)
 
@@ -102,10 +105,12 @@ def partial_of(plan: PartialPlan, parameters: Parameters, is_wide: bool = False)
         origin = origin_of(rows)
         if plan.lists_rows:
             return passed.select(*origin, *kept)
+        spell = _aggregate if is_grouped else _aggregate_of_row
         aggregates = [
-            f.expr(_aggregate(aggregate, compiler)).alias(name)
-            for aggregate, name in _stored(layout, is_wide)
+            f.expr(spell(aggregate, compiler)).alias(name) for aggregate, name in _stored(layout, is_wide)
         ]
+        if not is_grouped:
+            return passed.select(*origin, *kept, *aggregates)
         return passed.groupBy(*origin, *kept).agg(*aggregates)
 
     return partial
@@ -185,9 +190,24 @@ def _aggregate(aggregate: Aggregate, compiler: SqlCompiler) -> str:
         case "count", argument if argument is not None:
             return f"count({compiler.read(argument)})"
         case function, argument if argument is not None:
-            value = compiler.read(argument) if _may_be_large(aggregate) else compiler.keep(argument)
-            return f"{function}({value})"
+            return f"{function}({_aggregated(aggregate, argument, compiler)})"
     raise AssertionError(aggregate)
+
+
+def _aggregate_of_row(aggregate: Aggregate, compiler: SqlCompiler) -> str:
+    """The value of the aggregate over one row."""
+    match aggregate.aggregation, aggregate.argument:
+        case "count", None:
+            return "1L"
+        case "count", argument if argument is not None:
+            return f"CAST({compiler.read(argument)} IS NOT NULL AS BIGINT)"
+        case _, argument if argument is not None:
+            return _aggregated(aggregate, argument, compiler)
+    raise AssertionError(aggregate)
+
+
+def _aggregated(aggregate: Aggregate, argument: Expression, compiler: SqlCompiler) -> str:
+    return compiler.read(argument) if _may_be_large(aggregate) else compiler.keep(argument)
 
 
 def _condition(condition: Condition, parameters: Parameters, compiler: SqlCompiler) -> str:
